@@ -273,7 +273,8 @@ def loss_answer(advice: Advice) -> dict[str, Any]:
 
 def accuracy_answer(advice: Advice) -> dict[str, Any]:
     """What JSON has of advice on classes."""
-    about, kept = advice.population, ("clients", "dimension", "samples", "method")
+    about = advice.population
+    kept = ("clients", "dimension", "samples", "method")
     population = population_answer(about, ("radius", "centre", "signal", "aspect"), kept)
     spectrum = population.pop("spectrum")
     population |= {
@@ -449,9 +450,11 @@ def choose_accuracy(table: dict[str, Prediction]) -> str:
 
 def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) -> Estimated:
     """The estimates in the population's own words."""
-    link, tau = Link(seen.classes.count), world.spectrum.mean
+    link = Link(seen.classes.count)
+    tau = world.spectrum.mean
     s = world.spectrum.values
-    B, BD = found.draws[:, 2], found.draws[:, 1] * tau
+    B = found.draws[:, 2]
+    BD = found.draws[:, 1] * tau
     whole = np.maximum(B + BD, 1e-9 * link.total)
     rho = link.signal(np.minimum(whole, 0.999 * link.most))
     radius = rho * np.sqrt(BD / whole / float(s @ world.shift_share))
@@ -499,7 +502,8 @@ def move_ridges(
     said = {doubt.check for doubt in doubts}
     if not said & {Check.RIDGE, Check.LINK}:
         return ridges, table
-    C, out = len(seen.classes), {}
+    C = len(seen.classes)
+    out = {}
     for name, alone in (("rtfa", False), ("local_ridge", True)):
         best = min(
             float(seen.probes.ratios[best_ratios(seen.probes)[name]]), float(seen.probes.ratios[-2])

@@ -240,7 +240,8 @@ def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
 
 def are_few(data: ClientData, intercept: bool) -> bool:
     """Whether exact expectations beat limits: few unknowns. Too few samples are refused."""
-    unknowns, samples = data.dimension + intercept, int(data.sizes.sum())
+    unknowns = data.dimension + intercept
+    samples = int(data.sizes.sum())
     if unknowns > (MANY_UNKNOWNS if intercept else FEW):
         return False
     enough = samples >= MIXED_ROOM * unknowns + len(SIMPLEST)
@@ -474,7 +475,8 @@ def fit(
         options: dict[str, Any] = {"personal": federation.personal, "intercept": free}
         found = fit_classes(algorithm, X, labels, owners, classes=federation.classes, **options)
         return Model(found, named, recipe, explain_class_choice(found))
-    why, chosen = "", algorithm
+    why = ""
+    chosen = algorithm
     if chosen is None:
         chosen, expected = recommend_for_fit(federation, free)
         why = expected if ridge is None else ""  # what is expected is so with the estimated ridges

@@ -125,7 +125,8 @@ def scarce_samples(seen: SizeEvidence) -> str | None:
 
 def near_threshold(seen: SizeEvidence) -> str | None:
     """Near the pooled threshold, or a client's."""
-    d, near = seen.dimension, min(3 / np.sqrt(seen.dimension), NEAREST)
+    d = seen.dimension
+    near = min(3 / np.sqrt(seen.dimension), NEAREST)
     pooled = d / seen.sizes.sum()
     own = d / seen.sizes
     share = float(np.mean(np.abs(own - 1) < near))

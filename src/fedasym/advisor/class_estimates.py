@@ -60,7 +60,10 @@ FRESH_GAP = 0.02
 
 def estimate_world(found: ClassMoments, classes: int) -> LabelModel:
     """The population that the estimates stand for."""
-    spectrum, profile, centre, shift = found.spectrum, found.profile, None, None
+    spectrum = found.spectrum
+    profile = found.profile
+    centre = None
+    shift = None
     if profile is None:
         centre = power_shares(spectrum, centre_power(found))
     elif profile.centre is not None or profile.shift is not None:
@@ -165,8 +168,10 @@ class ClassMoments:
 def affordable_places(classes: Classes, work: float = LOOK_WORK) -> list[int]:
     """Clients to look at twice, evenly spread: all, or as many as the work allows."""
     data = classes.data
-    d, n = data.dimension, data.sizes.astype(float)
-    k, outputs = np.minimum(n, d), classes.free
+    d = data.dimension
+    n = data.sizes.astype(float)
+    k = np.minimum(n, d)
+    outputs = classes.free
     each = float(
         np.mean(
             3 * k * d * d
@@ -216,7 +221,8 @@ class AdjustedClient:
 
     def at(self, r2: float) -> Summary:
         """With the model's variation at this r2, not the seen one; what leaves axes joins rest."""
-        one, change = self.summary, r2 * self.model - self.seen
+        one = self.summary
+        change = r2 * self.model - self.seen
         rest = one.rest - float(change.sum()) if one.samples > one.power.size else 0.0
         return replace(one, residual=(one.residual + change) / self.lift, rest=rest)
 
@@ -241,7 +247,8 @@ class MomentRecorder:
         if self.shared.scarce:
             self.kept.append((name, client))
             return
-        K, n = self.classes.free, len(client.X)
+        K = self.classes.free
+        n = len(client.X)
         one = summarise_view(name, client, K)
         self.summaries.append(one)
         self.adjusted.append(AdjustedClient.of(one, client, K))
@@ -280,7 +287,8 @@ class MomentRecorder:
     def measure_lift(self, B: float, by_client: Array) -> tuple[float, float]:
         """The lift across clients over that without preferred directions; its standard error."""
         above, below = np.array(self.push).T
-        S, n = self.shared.S, self.classes.data.sizes.astype(float)
+        S = self.shared.S
+        n = self.classes.data.sizes.astype(float)
         even = float((S**2).sum()) - float(np.trace(self.shared.squares))
         if CLEAR_SIGNAL * np.sqrt(by_client @ by_client) > B or even <= 1e-9 * float((S**2).sum()):
             # hardly any signal, or clients have no directions in common: nothing can be said
@@ -351,7 +359,8 @@ def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]
         pulls.append(weighed.T @ (client.U.T @ client.labels) / np.sqrt(K))
         tests.append(weighed.T @ (rows @ probe_vectors(d)))
     above, below = sum_across(np.stack(pulls)), sum_across(np.stack(tests))
-    seen, rest = max(below[0], 1e-300), np.maximum(below[0] - below[1], 1e-300)
+    seen = max(below[0], 1e-300)
+    rest = np.maximum(below[0] - below[1], 1e-300)
     # clients with hardly a direction in common say nothing
     limit = 10 * max(float(start[1]), classes.total / tau)
     centre2 = float(np.clip(d * PROBE_VECTORS * above[0] / seen, -limit, limit))

@@ -242,8 +242,11 @@ def score_more_classes(
     slightly better. With more than DIRECT classes the accuracies are those of tuned least squares,
     within half a point of the softmax's, and only the shared model has a log-loss.
     """
-    e, C, n = world.energies, world.link.classes, samples_
-    shared, error = softmax_fedavg(e, C), shared_error(world, excess)
+    e = world.energies
+    C = world.link.classes
+    n = samples_
+    shared = softmax_fedavg(e, C)
+    error = shared_error(world, excess)
     best, finite = best_label_ridge(world, aspect), best_label_ridge(world, aspect, error)
     T, Q = least_squares_state(world, aspect, np.inf, error)
     kept, member_kept = (
@@ -398,7 +401,8 @@ def draw_responses(
     along = offsets @ axes / sizes2
     here = least_squares_scores(world, sizes, found)
     lucky = training_spread(world, sizes, found)
-    energy, standard = energy_spread(world, sizes), normal_points(len(offsets))
+    energy = energy_spread(world, sizes)
+    standard = normal_points(len(offsets))
     wide = {name: float(np.hypot(energy, lucky.get(name, 0.0))) for name in here}
     out = {(name, field): wide[name] * standard for name in here for field in ("accuracy", "new")}
     out |= {
@@ -438,7 +442,8 @@ def least_squares_scores(
     world: LabelModel, sizes: ClientSizes, found: ClassMoments
 ) -> dict[str, MethodScore]:
     """Least squares' scores, for differences: like the logistic ones, in a tenth of the time."""
-    gamma, error = float(sizes.aspects[sizes.middle]), shared_error(world, found.excess)
+    gamma = float(sizes.aspects[sizes.middle])
+    error = shared_error(world, found.excess)
     own, alone = (best_label_ridge(world, gamma, error, alone=each) for each in (False, True))
     kept, mine = (
         probe_accuracy(world, gamma, np.inf, error),
@@ -460,7 +465,9 @@ def energy_spread(world: LabelModel, sizes: ClientSizes) -> float:
     """How much the mean accuracy of so many clients with so many features varies by itself: the
     energy of one client's displacement varies by sqrt(2/d).
     """
-    e, d, m = world.energies, sizes.dimension, float(sizes.kinds.count.sum())
+    e = world.energies
+    d = sizes.dimension
+    m = float(sizes.kinds.count.sum())
     wide = np.sqrt(2 * float(e.h @ e.s**2) / world.spectrum.mean**2 / d)
     slope = abs(
         probe_accuracy(world.with_estimates(1.05 * world.r2, 1.05 * world.B), 1.0, np.inf)
@@ -477,11 +484,9 @@ def training_spread(world: LabelModel, sizes: ClientSizes, found: ClassMoments) 
     points anywhere: its part along the truth moves T by sqrt(E rho^2 w/d), w = mean(s^2)/mean(s)^2,
     and Q by twice that times T/rho^2.
     """
-    gamma, error, rho2 = (
-        float(sizes.aspects[sizes.middle]),
-        shared_error(world, found.excess),
-        world.rho**2,
-    )
+    gamma = float(sizes.aspects[sizes.middle])
+    error = shared_error(world, found.excess)
+    rho2 = world.rho**2
     s, h = world.spectrum.values, world.spectrum.weights
     share = float(h @ s**2) / world.spectrum.mean**2 / sizes.dimension
     out = {}
@@ -521,7 +526,8 @@ def predict_one_step(
             ].accuracy
         else:
             best = probe_accuracy(world, aspect, best_label_ridge(world, aspect))
-    rtfa, less = out["rtfa"], right - best
+    rtfa = out["rtfa"]
+    less = right - best
 
     def shifted(q: Quantity) -> Quantity:
         value, low, high = np.clip([q.value + less, q.low + less, q.high + less], 0.0, 1.0).tolist()
@@ -604,11 +610,10 @@ def predict_beside(
     Formulas for more than two classes are for infinitely many clients: accuracies are moved to
     these as rtfa's is.
     """
-    middle, out = sizes.middle, {}
-    population, clients = (
-        world.population(float(sizes.aspects[middle])),
-        float(sizes.equivalent[middle]),
-    )
+    middle = sizes.middle
+    out = {}
+    population = world.population(float(sizes.aspects[middle]))
+    clients = float(sizes.equivalent[middle])
     moved = 0.0
     if beside and world.link.classes > 2:
         moved = table["rtfa"].accuracy.value - float(
@@ -622,7 +627,8 @@ def predict_beside(
             )
         else:
             member = new = predict(population, each)[each.name]
-        right, loss = float(np.clip(member.accuracy + moved, 0, 1)), member.log_loss
+        right = float(np.clip(member.accuracy + moved, 0, 1))
+        loss = member.log_loss
         out[each.name] = Prediction(
             each.name,
             accuracy=replace(UNKNOWN, value=right),

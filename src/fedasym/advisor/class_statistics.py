@@ -92,7 +92,8 @@ class ClientView:
 def pool_classes(classes: Classes) -> tuple[Classes, SharedSums]:
     """One pass over the clients; dependent features come back as the directions they span."""
     data = classes.data
-    d, outputs = data.dimension, 1 if classes.count == 2 else classes.count
+    d = data.dimension
+    outputs = 1 if classes.count == 2 else classes.count
     S, cross, squares, mean = (
         np.zeros((d, d)),
         np.zeros((d, outputs)),
@@ -254,8 +255,12 @@ class ProbeRecorder:
 
     def left_out(self, client: ClientView, about: Array, codes: Array) -> Array:
         """Right answers on the client's own samples, each predicted without itself."""
-        along, rows = client.U.T @ about, spread_places(len(codes), PROBE_ROWS)
-        U, e, labels, answers = client.U[rows], about[rows], client.labels[rows], codes[rows]
+        along = client.U.T @ about
+        rows = spread_places(len(codes), PROBE_ROWS)
+        U = client.U[rows]
+        e = about[rows]
+        labels = client.labels[rows]
+        answers = codes[rows]
         right = []
         for c in self.ratios:
             pull = client.x / (client.x + c) if np.isfinite(c) else np.zeros_like(client.x)
@@ -306,11 +311,9 @@ class ProfileRecorder:
         self.group = np.unique(raw, return_inverse=True)[1]
         self.size = np.bincount(self.group).astype(float)
         self.member = np.eye(self.size.size)[self.group]  # (d, groups)
-        self.shared, self.Vtheta, self.back = (
-            shared,
-            self.V.T @ shared.theta,
-            self.V.T @ shared.inverse,
-        )
+        self.shared = shared
+        self.Vtheta = self.V.T @ shared.theta
+        self.back = self.V.T @ shared.inverse
         self.signal: list[Array] = []
         self.square: list[Array] = []
         self.own: list[Array] = []

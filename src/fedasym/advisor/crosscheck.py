@@ -132,10 +132,12 @@ def compare_losses(
     that the model was told and GCV divides by. Shared models of other servers than averages have no
     such estimate: they follow the average with the same kind of client stage.
     """
-    out, noise2 = dict(table), found.noise2
+    out = dict(table)
+    noise2 = found.noise2
     averages = {}
     for name, row in table.items():
-        algorithm, ridge = algorithms[name], stage_ridge(algorithms[name], row.ridge)
+        algorithm = algorithms[name]
+        ridge = stage_ridge(algorithms[name], row.ridge)
         if ridge is None or not isinstance(algorithm.server, Average | Nothing):
             continue
         if isinstance(algorithm.server, Average):
@@ -229,9 +231,11 @@ def compare_accuracies(
     One contradiction is enough: the link is then wrong for all methods, and ranking some by the
     samples and others, whose intervals happen to be wide, by the model would compare two scales.
     """
-    out, error = dict(table), shared_error(world, found.excess)
+    out = dict(table)
+    error = shared_error(world, found.excess)
     for name, place in best_ratios(probes).items():
-        alone, row = name == "local_ridge", table[name]
+        alone = name == "local_ridge"
+        row = table[name]
         right, spread = probes.measured(alone).at(place)
         ratio = float(probes.ratios[place])
         kinds = zip(sizes.aspects.tolist(), sizes.kinds.samples.tolist(), strict=True)
@@ -283,7 +287,8 @@ def accuracy_gains(
     trusted.
     """
     own, error2 = np.full(len(names), np.nan), np.full(len(names), np.inf)
-    best, none = best_ratios(probes)["rtfa"], len(probes.ratios) - 1
+    best = best_ratios(probes)["rtfa"]
+    none = len(probes.ratios) - 1
     curves = (probes.shared_held,) if held_only else (probes.shared, probes.shared_held)
     for i, place in enumerate(places):
         counts = np.array([curve.count[i] for curve in curves], dtype=float)

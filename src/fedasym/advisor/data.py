@@ -304,7 +304,8 @@ def read_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
                 "a Federation has its own labels and clients: leave y and clients out"
             )
         assert data.classes is not None
-        names, parts = data.classes, position_parts(data)
+        names = data.classes
+        parts = position_parts(data)
     elif y is None:
         raise InvalidInput(
             "y is missing: give a Federation, or features, labels and clients=[...], the client of"

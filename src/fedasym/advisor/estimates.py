@@ -174,7 +174,8 @@ def estimate_by_likelihood(
 def estimate_by_products(summaries: list[Summary]) -> Estimates:
     """Cross-fitted products from the clients' summaries alone: the federated form."""
     first: AxisVariances = fit_variances(summaries)
-    spectrum, d = spectrum_of(summaries), summaries[0].dimension
+    spectrum = spectrum_of(summaries)
+    d = summaries[0].dimension
     norm2, influence, slope = squared_length(summaries, first.noise2)
     norm2 = max(norm2, first.spread2)
     seen = length_weights(spectrum, summaries, first.noise2, norm2)
@@ -195,7 +196,8 @@ def estimate_by_products(summaries: list[Summary]) -> Estimates:
 def estimate_by_moments(summaries: list[Summary]) -> Estimates:
     """Moments, where all samples together do not determine a shared model."""
     found: CrossProducts = combine_products(summaries)
-    spectrum, d = spectrum_of(summaries), summaries[0].dimension
+    spectrum = spectrum_of(summaries)
+    d = summaries[0].dimension
     point = np.array([found.noise2, found.norm2, found.centre2])
     draws = draw_about(
         point,
@@ -565,7 +567,8 @@ def weights_by_feature(seen: PooledClients) -> Array:
 
 def held_out_squares(seen: PooledClients) -> Array:
     """Mean squares of held-out residuals about the pooled model, for clients that hold any out."""
-    data, out = seen.data, []
+    data = seen.data
+    out = []
     for place, part in enumerate(data.parts):
         if part.held.size:
             X, y = data.held(place)

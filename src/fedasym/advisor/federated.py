@@ -224,7 +224,8 @@ def summarise_classes(
         if held is None
         else check_rows(name, held[0], label_codes(name, held[1], told.classes))
     )
-    Y, K = coding.targets(codes), coding.free
+    Y = coding.targets(codes)
+    K = coding.free
     U, x = sample_axes(rows)
     halves = halves_for(group)
     about = {pair: Y - rows @ told.models[pair] for both in halves for pair in both}
@@ -301,14 +302,16 @@ def prepare_message(classes: Classes) -> ServerMessage:
 
 def play_class_federation(classes: Classes) -> list[ClassSummary]:
     """All answers of a federation on one machine: for tests, and to preview a federated run."""
-    told, data = prepare_message(classes), classes.data
+    told = prepare_message(classes)
+    data = classes.data
 
     def named(codes: Array) -> list[Any]:
         return [classes.names[int(code)] for code in codes]
 
     out = []
     for place, part in enumerate(data.parts):
-        (X, codes), (tests, answers) = data.rows(place), data.held(place)
+        (X, codes) = data.rows(place)
+        (tests, answers) = data.held(place)
         held = (tests, named(answers)) if len(tests) else None
         out.append(
             summarise_classes(part.name, X, named(codes), told, group=group_of(place), held=held)
@@ -319,7 +322,8 @@ def play_class_federation(classes: Classes) -> list[ClassSummary]:
 def look_at_summaries(sent: Sequence[ClassSummary]) -> ClassLook:
     """Everything that the answers say."""
     squares = [each.squares for each in sent]
-    d, coding = check_summaries(sent), Coding(sent[0].classes)
+    d = check_summaries(sent)
+    coding = Coding(sent[0].classes)
     sizes = np.array([each.samples for each in squares], dtype=float)
     energy = float(sum(each.power.sum() for each in squares)) / sizes.sum()
     mean = np.sum([each.total for each in sent], axis=0) / sizes.sum()
@@ -359,7 +363,8 @@ def check_summaries(sent: Sequence[ClassSummary]) -> int:
         )
     if len(names) != len(sent):
         raise InvalidInput("two summaries have one name: give each client its own")
-    (d,), samples = dimensions, sum(each.squares.samples for each in sent)
+    (d,) = dimensions
+    samples = sum(each.squares.samples for each in sent)
     if samples < PAIR_ROOM * d:
         raise InvalidInput(
             f"all clients together have {samples} samples for {d} features, and models of pairs of"
@@ -378,7 +383,8 @@ def summary_moments(
         for each in sent
     ]
     point, draws = combine_moments(plain, squares, np.array([each.signal for each in sent]), total)
-    n, d = np.array([each.samples for each in squares], dtype=float), squares[0].dimension
+    n = np.array([each.samples for each in squares], dtype=float)
+    d = squares[0].dimension
     # What is left in the shared model by noise, s2 tr Sigma S^-1, and by displacements, (r2/d) tr
     # Sigma S^-1 (sum G_j^2) S^-1, with E G^2 = n (n + 1) Sigma^2 + n tr(Sigma) Sigma: for normal
     # features.

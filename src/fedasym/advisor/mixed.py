@@ -322,7 +322,8 @@ def typical_ridge(world: MixedModel, algorithm: Algorithm) -> float | None:
 
 def draw_estimates(world: MixedModel) -> list[tuple[float, Array]]:
     """Noise^2 and ratios by their likelihood: log-normal, exponential where a ratio is 0."""
-    found, rng = world.found, np.random.default_rng(11)
+    found = world.found
+    rng = np.random.default_rng(11)
     size = found.covariance.shape[0]
     known = np.isfinite(np.diag(found.covariance))
     root = np.linalg.cholesky(

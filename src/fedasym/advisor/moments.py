@@ -118,7 +118,8 @@ def fit_variances(summaries: list[Summary], field: str = "residual") -> AxisVari
 
 def reweigh(data: AxisSquares, fit: Array, floor: float) -> Array:
     """One round of weights from the last fit; a variance that would be negative is 0."""
-    v, beyond = np.maximum(fit[0] + fit[1] * data.z, floor), max(float(fit[0]), floor)
+    v = np.maximum(fit[0] + fit[1] * data.z, floor)
+    beyond = max(float(fit[0]), floor)
     w, w0 = v**-2, beyond**-2
     J = information_matrix(data, w, w0)
     b = np.array([w @ data.p + w0 * data.rest.sum(), (w * data.z) @ data.p])
@@ -148,7 +149,8 @@ def jackknife_errors(data: AxisSquares, fit: Array, floor: float, m: int) -> tup
     hold much of the information. The factor (m - 1)/m makes squares sum to the variance, but for
     the m/(m - 1) of a sample.
     """
-    v, beyond = np.maximum(fit[0] + fit[1] * data.z, floor), max(float(fit[0]), floor)
+    v = np.maximum(fit[0] + fit[1] * data.z, floor)
+    beyond = max(float(fit[0]), floor)
     w, w0 = v**-2, beyond**-2
     off = w * (data.p - v)
 
@@ -190,7 +192,8 @@ def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Arra
         fit = new
         if done:
             break
-    m, scale = len(summaries), max(float(w @ data.z), 1e-300)
+    m = len(summaries)
+    scale = max(float(w @ data.z), 1e-300)
     scores = np.bincount(data.owner, w * (data.p - noise2 - fit * data.z), m)
     others = np.maximum(scale - np.bincount(data.owner, w * data.z, m), scale / m**2)
     return fit, np.asarray(scores / others * (m - 1) / m), -float(w.sum()) / scale
@@ -222,7 +225,8 @@ def add_products(summary: Summary, axes: Axes, noise2: float, norm2: float) -> S
 def combine_products(summaries: list[Summary]) -> CrossProducts:
     """Combine second answers; errors of b^2 by leaving out one client after the other."""
     first: AxisVariances = fit_variances(summaries, "raw")
-    d, m = summaries[0].dimension, len(summaries)
+    d = summaries[0].dimension
+    m = len(summaries)
     above = sum_across(np.stack([each.pull for each in summaries])[..., None])
     below = sum_across(np.stack([each.probes for each in summaries]))
     whole = d * PROBE_VECTORS * above[0] / below[0]

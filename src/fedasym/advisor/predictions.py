@@ -234,7 +234,8 @@ def predict_regression(
         for member, table in tables.items():
             risk, notes[each.name] = predict_one(each, found, dimension, kinds, member, table)
             tables[member] = Comparison({**table.rows, each.name: risk})
-    share, middle = kinds.count / kinds.count.sum(), kinds.middle
+    share = kinds.count / kinds.count.sum()
+    middle = kinds.middle
     out: dict[str, Prediction] = {}
     for name, algorithm in algorithms.items():
         parts = {}
@@ -318,7 +319,8 @@ def finite_factors(
     Where clients' features were seen against the others' (`strength`) they tell; an aligned
     displacement has no such form.
     """
-    ones, own = np.ones(kinds.samples.size), stage_ridge(algorithm, ridge)
+    ones = np.ones(kinds.samples.size)
+    own = stage_ridge(algorithm, ridge)
     if own is None or np.all(np.isinf(own)):
         return ones, ones
     if found.power or not have_common_covariance(clients):
@@ -360,7 +362,8 @@ def widen_for_clients(
     """
     losses = {}
     for name, row in out.items():
-        algorithm, ridge = algorithms[name], stage_ridge(algorithms[name], row.ridge)
+        algorithm = algorithms[name]
+        ridge = stage_ridge(algorithms[name], row.ridge)
         if (
             isinstance(algorithm.server, Average | Nothing)
             and ridge is not None

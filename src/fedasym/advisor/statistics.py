@@ -198,7 +198,8 @@ def spectrum_of(summaries: list[Summary]) -> Spectrum:
         rows, np.concatenate([np.ones(RIDGES), [FIRMLY, FIRMLY], np.zeros(ATOMS)])
     )
     kept = h > 1e-6 * h.sum()
-    values, weights = s[kept], h[kept] / h[kept].sum()
+    values = s[kept]
+    weights = h[kept] / h[kept].sum()
     values = values * mean / float(values @ weights)
     return Spectrum(
         values,
@@ -261,7 +262,8 @@ class AxisRows:
         self.x, self.Gu = np.empty(shape[0]), np.empty(shape, dtype=kind)
         self.squares = np.empty(shape[0])
         self.rest = np.zeros(len(data.parts))
-        self.pool, self.freedom = pool, int(data.sizes.sum()) - pool.rank
+        self.pool = pool
+        self.freedom = int(data.sizes.sum()) - pool.rank
 
     def put(self, place: int, axes: Axes, seen: Array | None = None) -> None:
         """One client more; `seen`: its rows times the pool's root, where they are known."""
@@ -269,7 +271,8 @@ class AxisRows:
         self.x[part] = axes.power
         self.Gu[part, :-1] = self.pool.root(axes.rows) if seen is None else seen
         residuals = axes.labels - axes.rows @ self.pool.theta
-        self.Gu[part, -1], self.squares[part] = residuals, residuals**2
+        self.Gu[part, -1] = residuals
+        self.squares[part] = residuals**2
         self.rest[place] = axes.rest
 
     def full(self) -> TurnedClients:
@@ -281,13 +284,15 @@ class AxisRows:
 def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:
     """Each client's bias at r^2 = 1 and variance at sigma^2 = 1, its ridge times samples c."""
     x, q = stack_field(summaries, "power"), stack_field(summaries, "strength")
-    owner, count = field_owners(summaries), len(summaries)
+    owner = field_owners(summaries)
+    count = len(summaries)
 
     def add_up(values: Array) -> Array:
         return np.asarray(np.bincount(owner, values, count))
 
     f = np.divide(x, x + ratios[owner], out=np.zeros_like(x), where=x > 0)
-    lengths, samples = add_up(x), np.array([each.samples for each in summaries], dtype=float)
+    lengths = add_up(x)
+    samples = np.array([each.samples for each in summaries], dtype=float)
     traces = (lengths.sum() - lengths) / (samples.sum() - samples)
     bias = (traces - add_up(q * (2 * f - f**2))) / summaries[0].dimension
     return bias, add_up(q * np.divide(f**2, x, out=np.zeros_like(x), where=x > 0))

@@ -150,7 +150,8 @@ def interval_text(quantity: Quantity) -> str:
 
 def loss_lines(advice: Advice) -> list[str]:
     """The table of expected errors, the best first."""
-    floor, rows = advice.floor, list(advice.predictions.values())
+    floor = advice.floor
+    rows = list(advice.predictions.values())
     ridged = any(row.ridge is not None for row in rows) and not advice.weights
     beside = "by folds" if advice.weights else "by GCV"
     lines = [

@@ -140,7 +140,8 @@ def log1p(x: Any) -> Any:
     """log(1 + x) for real or complex x: NumPy's loses the digits of small complex ones."""
     if not np.iscomplexobj(x):
         return np.log1p(x)
-    a, b = np.real(x), np.imag(x)
+    a = np.real(x)
+    b = np.imag(x)
     return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
 
 

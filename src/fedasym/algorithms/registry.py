@@ -483,7 +483,8 @@ def with_numbers(
     algorithm: Algorithm, ridge: float | np.ndarray | None, maml_step: float
 ) -> Algorithm:
     """The algorithm with a ridge, where it has one, and with MAML's step where it has none."""
-    server, client = algorithm.server.filled(local_step=maml_step), algorithm.personalise
+    server = algorithm.server.filled(local_step=maml_step)
+    client = algorithm.personalise
     if ridge is not None and algorithm.has_ridge:
         client = client.at(ridge=ridge)
     if (server, client) == (algorithm.server, algorithm.personalise):

@@ -127,7 +127,8 @@ class Display:
             self.last = now
         elif not self.terminal and (now - self.last >= LOGGED or (self.told and share >= 1)):
             print(f"{share:4.0%}  {text}", file=sys.stderr, flush=True)
-            self.last, self.told = now, share < 1
+            self.last = now
+            self.told = share < 1
 
     def draw(self, share: float, text: str) -> None:
         """The bar, its share and a few words, in one line of the terminal."""

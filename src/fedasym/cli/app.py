@@ -279,10 +279,8 @@ class WorldOptions:
         """The `Population` or `ClassPopulation` of these options; what varies need not be given."""
         if self.task not in TASKS:
             raise unknown_name("task", self.task, TASKS)
-        theirs, others = (
-            TASKS[self.task],
-            {name for names in TASKS.values() for name in names} - set(TASKS[self.task]),
-        )
+        theirs = TASKS[self.task]
+        others = {name for names in TASKS.values() for name in names} - set(TASKS[self.task])
         for name in others:
             if getattr(self, name) != getattr(WORLD, name):
                 raise fa.InvalidInput(

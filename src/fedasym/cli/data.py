@@ -97,7 +97,8 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     federation = fa.datasets.load(name, folder=folder, seed=seed)
     dimension = FEATURES[RECIPES[name].network] * federation.outputs
     sizes = (int(federation.counts(split).sum()) for split in ("train", "validation", "test"))
-    counts, names = [len(federation), dimension, *sizes], PaperCounts._fields
+    counts = [len(federation), dimension, *sizes]
+    names = PaperCounts._fields
     copies = duplicates(federation)
     if as_json:
         paper = dict(zip(names, entry.paper, strict=True)) if entry.paper else None

@@ -188,7 +188,8 @@ def simulate(
     save
         Keep finished trials in this file; the same command goes on where it was interrupted.
     """
-    varied, on = parse_vary(vary) if vary else None, where.runtime()
+    varied = parse_vary(vary) if vary else None
+    on = where.runtime()
     kept = (
         f"finished trials are in {save}; the same command goes on from there"
         if save

@@ -177,7 +177,8 @@ def stream_members(
 ) -> dict[str, int]:
     """Stream the archive once from front to back; memory stays small however large it is."""
     sizes: dict[str, int] = {}
-    total, length = 0, max(path.stat().st_size, 1)
+    total = 0
+    length = max(path.stat().st_size, 1)
     try:
         # Not tarfile's own "r|bz2": that unpacks all that a piece of the archive expands to at
         # once, which may be gigabytes.
@@ -307,7 +308,8 @@ class DownloadPart:
         self.path = path
         # no buffer: what is counted is in the file, also when killed
         self.file = path.open("a+b", buffering=0)
-        self.sha, self.size = hashlib.sha256(), 0
+        self.sha = hashlib.sha256()
+        self.size = 0
         self.file.seek(0)
         while piece := self.file.read(PIECE):
             self.sha.update(piece)
@@ -335,7 +337,9 @@ class DownloadPart:
     def restart(self) -> None:
         """Forget everything."""
         self.file.truncate(0)
-        self.sha, self.size, self.resumed = hashlib.sha256(), 0, False
+        self.sha = hashlib.sha256()
+        self.size = 0
+        self.resumed = False
 
     def remove(self) -> None:
         """Leave nothing."""
@@ -456,7 +460,9 @@ def receive_answer(
         + (f", going on after {byte_amount(part.size)}" if part.size else ""),
     )
     check_disk(part.path.parent, 1 if total is None else total - part.size, archive.file)
-    start, began, told = part.size, time.monotonic(), time.monotonic()
+    start = part.size
+    began = time.monotonic()
+    told = time.monotonic()
     while total is None or part.size < total:
         try:
             # One byte beyond the limit is enough to know that there is more; one arrival at a time,
@@ -482,7 +488,8 @@ def receive_answer(
             )
         now = time.monotonic()
         if now - told >= OFTEN:
-            told, rate = now, byte_amount((part.size - start) / (now - began))
+            told = now
+            rate = byte_amount((part.size - start) / (now - began))
             of = f" of {byte_amount(total)}" if total else ""
             tell(
                 part.size / total if total else 0.0,

@@ -88,7 +88,8 @@ def fetch(
     True
     """
     archives = find_entry("data set", name, ARCHIVES)
-    address, mine = ADDRESS, dict[str, Path]()
+    address = ADDRESS
+    mine = dict[str, Path]()
     if source is not None and "://" in str(source):
         address = mirror_address(str(source), archives)
     elif source is not None:
@@ -206,7 +207,9 @@ def find_own_files(
 
 def check_hash(archive: Archive, path: Path, tell: Tell) -> None:
     """Refuse a user's file that is not the archive; it is the user's, so it stays."""
-    sha, size, seen = hashlib.sha256(), max(path.stat().st_size, 1), 0
+    sha = hashlib.sha256()
+    size = max(path.stat().st_size, 1)
+    seen = 0
     tell(0.0, f"{archive.file}, {byte_amount(size)} from {path}")
     with path.open("rb") as file:
         while piece := file.read(4 * PIECE):

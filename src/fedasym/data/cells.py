@@ -134,10 +134,12 @@ def read_cells(series: Any, name: str) -> Cells:
         kind = CellKind.BOOLEAN
     elif dtype in (pl.Date, pl.Datetime):
         local = series.dt.replace_time_zone(None) if getattr(dtype, "time_zone", None) else series
-        kind, series = CellKind.DATE, local.cast(pl.Datetime("us"))
+        kind = CellKind.DATE
+        series = local.cast(pl.Datetime("us"))
     elif dtype == pl.Duration:
         days = series.cast(pl.Duration("us")).cast(pl.Int64).cast(pl.Float64) / DAY
-        kind, series = CellKind.NUMBER, days
+        kind = CellKind.NUMBER
+        series = days
     return Cells(name, kind if full or kind is CellKind.LISTS else CellKind.EMPTY, series)
 
 
@@ -172,7 +174,8 @@ def read_text(series: Any, name: str) -> Cells:
         return Cells(name, CellKind.EMPTY, words)
     digits = blank_words(words, MISSING_NUMBER)
     numeric = digits.str.contains(NUMBER).fill_null(False)
-    count, of = int(numeric.sum()), digits.count()
+    count = int(numeric.sum())
+    of = digits.count()
     if of and count == of and not digits.str.contains(CODE).any():
         if digits.str.contains(WHOLE).all():
             whole = digits.str.strip_prefix("+").cast(pl.Int64, strict=False)
@@ -313,7 +316,8 @@ def read_names(series: Any, column: str, wanted: str | None = None) -> tuple[lis
     if cells.kind is CellKind.NUMBER and wanted is not None:  # 7.0 for 7, as in another table
         whole = values.cast(pl.Int64, strict=False)
         if (whole.cast(pl.Float64) == values).all():
-            cells, values = read_cells(whole, column), whole
+            cells = read_cells(whole, column)
+            values = whole
     if cells.kind is CellKind.EMPTY:
         return [None] * len(values), wanted or "text"
     if cells.kind is not CellKind.WHOLE:

@@ -85,7 +85,8 @@ def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], lis
 def read_client_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
     """One part's features and labels along a first axis of samples; a single axis is one sample."""
     try:
-        rows, values = read_features(x), read_label_array(y)
+        rows = read_features(x)
+        values = read_label_array(y)
     except InvalidInput as reason:
         raise reason.at(who) from None
     if values.ndim == 0 and rows.ndim > 1 and len(rows) == 1:
@@ -97,7 +98,8 @@ def read_client_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[A
                 " give one label; or features of shape (samples, features), also where there is"
                 " one feature or one sample"
             )
-        rows, values = rows[None], values.reshape(1)
+        rows = rows[None]
+        values = values.reshape(1)
     if rows.ndim == 0 or values.ndim == 0 or len(rows) != len(values):
         raise InvalidInput(
             f"{who}: features have shape {rows.shape} and labels {values.shape}: give one label per"

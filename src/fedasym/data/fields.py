@@ -190,9 +190,11 @@ def name_apart(features: list[Feature]) -> list[Feature]:
     seen: set[str] = set()
     apart = []
     for feature in features:
-        name, number = feature.name, 2
+        name = feature.name
+        number = 2
         while name in seen:
-            name, number = f"{feature.name} ({number})", number + 1
+            name = f"{feature.name} ({number})"
+            number = number + 1
         seen.add(name)
         apart.append(replace(feature, name=name))
     return apart

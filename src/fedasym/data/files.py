@@ -235,10 +235,8 @@ def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str
         )
     features, labels, classes = fields["features"], fields["labels"], fields["classes"]
     try:
-        clients, names = (
-            pl.Series(list(fields["clients"])),
-            None if classes is None else pl.Series(list(classes)),
-        )
+        clients = pl.Series(list(fields["clients"]))
+        names = None if classes is None else pl.Series(list(classes))
     except (OverflowError, TypeError, pl.exceptions.PolarsError):
         raise InvalidInput(
             "a client or class is a whole number too large for Parquet: save to .safetensors"

@@ -408,7 +408,8 @@ def read(
     ...     read(file, label="score", client="school").clients
     ('a', 'b')
     """
-    path, fields = path_of("path", path), FieldNames(label, client, features)
+    path = path_of("path", path)
+    fields = FieldNames(label, client, features)
     meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
     given: dict[str, Any] = {
         "intercept": intercept,

@@ -282,7 +282,8 @@ def read_polars(frame: Any, strict: Collection[Any] = ()) -> Any:
     >>> read_polars(pd.DataFrame({"a": [1, 2], "b": ["x", None]})).rows()
     [(1, 'x'), (2, None)]
     """
-    shown, pl = open_frame(frame), import_polars()
+    shown = open_frame(frame)
+    pl = import_polars()
     if shown.implementation.is_polars():
         return shown.to_native()
     frame = shown.to_native()
@@ -485,7 +486,8 @@ def find_separator(head: bytes) -> str:
     lines = [line for line in text.splitlines() if line.strip()][:LINES]
     if len(head) == HEAD and len(lines) > 2:
         lines = lines[:-1]  # the last may be cut
-    best, score = ",", (0.0, 0)
+    best = ","
+    score = (0.0, 0)
     for separator in SEPARATORS:
         try:
             counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
@@ -495,7 +497,8 @@ def find_separator(head: bytes) -> str:
             continue
         alike = sum(count == counts[0] for count in counts) / len(counts)
         if (alike, counts[0]) > score:
-            best, score = separator, (alike, counts[0])
+            best = separator
+            score = (alike, counts[0])
     return best
 
 

@@ -53,7 +53,8 @@ def load_emnist(folder: str | Path, *, seed: int = 0, digits_only: bool = False)
     digits_only: read TensorFlow Federated's `fed_emnist_digitsonly_*.h5` instead, with 10 classes.
     """
     stem = "fed_emnist_digitsonly" if digits_only else "fed_emnist"
-    classes, archive = EMNIST_CLASSES[:10] if digits_only else EMNIST_CLASSES, f"{stem}.tar.bz2"
+    classes = EMNIST_CLASSES[:10] if digits_only else EMNIST_CLASSES
+    archive = f"{stem}.tar.bz2"
     with (
         open_clients(folder, f"{stem}_train.h5", archive) as train,
         open_clients(folder, f"{stem}_test.h5", archive) as test,
@@ -194,7 +195,9 @@ def read_idx(path: Path, kind: int, axes: int) -> NDArray[Any]:
 
 CIFAR_ARCHIVE = "fed_cifar100.tar.bz2"
 CIFAR_OFFICIAL = "cifar-100-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
-CIFAR_SHAPE, CIFAR_PIXELS, CIFAR_CLASSES = (32, 32, 3), 3072, 100
+CIFAR_SHAPE = (32, 32, 3)
+CIFAR_PIXELS = 3072
+CIFAR_CLASSES = 100
 CIFAR_RECORD = CIFAR_PIXELS + 2  # a coarse label, a fine label, and three planes of colour
 CIFAR_CLIENTS, CIFAR_SAMPLES = 600, 100
 MOSAIC = (24, 25)  # rows and columns of images in a mosaic, all of one class
@@ -272,7 +275,8 @@ def partition_images(
     for which, pixels in blocks:
         rows = place[which]
         features[rows[rows >= 0]] = pixels[rows >= 0]
-    names, counts = range(clients), np.full(clients, samples, dtype=np.intp)
+    names = range(clients)
+    counts = np.full(clients, samples, dtype=np.intp)
     return assemble_federation(
         features,
         fine[chosen],
@@ -332,7 +336,8 @@ def official_images(folder: Path) -> tuple[Iterator[ImageBlock], NDArray[Any], N
 
 def mosaic_images(folder: Path) -> Iterator[ImageBlock]:
     """The images class by class; refuses, at the end, images that are not the data set's."""
-    digest, each = hashlib.sha256(), MOSAIC[0] * MOSAIC[1]
+    digest = hashlib.sha256()
+    each = MOSAIC[0] * MOSAIC[1]
     for fine in range(CIFAR_CLASSES):
         pixels = read_mosaic(
             locate_file(folder, f"class_{fine:02}.webp", "where the other mosaics are from")

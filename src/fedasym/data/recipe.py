@@ -420,7 +420,8 @@ def describe_label(target: Target, flags: bool = True) -> str:
     """
     if len(target.columns) > 1:
         return f"labels {join_names(target.columns, MOST_NAMES, quoted=True)} have numbers"
-    name, classes = target.columns[0], target.task == "classification"
+    name = target.columns[0]
+    classes = target.task == "classification"
     kind = {"whole": "whole number", "number": "number", "boolean": "boolean value"}.get(
         target.kind, "word"
     )

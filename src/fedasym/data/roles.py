@@ -257,21 +257,24 @@ def is_constant_in_clients(cells: Cells, owner: NDArray[np.intp]) -> bool:
     if cells.kind in (CellKind.EMPTY, CellKind.LISTS):
         return False
     there = ~cells.missing
-    held, clients = cells.values.drop_nulls(), owner[there]
+    held = cells.values.drop_nulls()
+    clients = owner[there]
     numeric = cells.kind in (CellKind.NUMBER, CellKind.WHOLE, CellKind.BOOLEAN)
     values = np.asarray(held.to_numpy() if numeric else held.rank("dense").to_numpy())
     if values.size == 0 or np.bincount(clients).max() < 2 or np.all(values == values[0]):
         return False
     if np.any(np.diff(clients) < 0):
         order = np.argsort(clients, kind="stable")
-        values, clients = values[order], clients[order]
+        values = values[order]
+        clients = clients[order]
     return not np.any((values[1:] != values[:-1]) & (clients[1:] == clients[:-1]))
 
 
 def count_pairs(values: NDArray[np.int64], clients: NDArray[np.intp]) -> int:
     """How many different pairs of client and value there are."""
     order = np.lexsort((values, clients))
-    v, c = values[order], clients[order]
+    v = values[order]
+    c = clients[order]
     return int(np.count_nonzero((np.diff(v) != 0) | (np.diff(c) != 0))) + 1 if v.size else 0
 
 
@@ -359,7 +362,9 @@ def explain_variance(
     """
     _, g = np.unique(groups, return_inverse=True)
     _, c = np.unique(clients, return_inverse=True)
-    N, G, C = labels.size, int(g.max()) + 1, int(c.max()) + 1
+    N = labels.size
+    G = int(g.max()) + 1
+    C = int(c.max()) + 1
     if G <= C or N <= G:
         return None
     n_g, n_c = np.bincount(g), np.bincount(c)

@@ -316,7 +316,9 @@ def gather_fields(
     codes = None if fractions else read_codes(split, len(rows), owners.spot)
     owner, order = owners.owner, owners.order
     if order is not None:
-        rows, values, owner = rows[order], values[order], owner[order]
+        rows = rows[order]
+        values = values[order]
+        owner = owner[order]
         real = None if real is None else real[order]
         codes = None if codes is None else codes[order]
     if codes is None:
@@ -490,8 +492,10 @@ def check_features(
 
 def check_federation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
     """A federation's fields as read-only arrays that fit together, without reading features."""
-    features, names = np.asarray(fields["features"]), owners_of(fields["clients"]).names
-    n, classes = features.shape[:1], fields["classes"]
+    features = np.asarray(fields["features"])
+    names = owners_of(fields["clients"]).names
+    n = features.shape[:1]
+    classes = fields["classes"]
     arrays = {
         "features": features,
         "labels": np.asarray(fields["labels"], np.float64 if classes is None else np.int64),

@@ -245,12 +245,14 @@ def reassign_splits(
     give them; beside one of another size, validation and training share the rest in their own
     proportion.
     """
-    seed, m = check_seed(seed), identities.size
+    seed = check_seed(seed)
+    m = identities.size
     counts = np.bincount(owner, minlength=m)
     kept = (split == TEST) if keep_test else np.zeros(owner.size, bool)
     tested = np.bincount(owner[split == TEST], minlength=m)
     if fractions is None:
-        validation, test = np.bincount(owner[split == VALIDATION], minlength=m), tested
+        validation = np.bincount(owner[split == VALIDATION], minlength=m)
+        test = tested
     else:
         train, v, t = check_fractions(fractions, "fractions")
         validation, test = split_sizes(counts, (train, v, t))

@@ -124,7 +124,8 @@ def classification_world(
             f"dimension is {dimension}: {classes} classes need at least {classes - 1}; give a"
             " larger dimension"
         )
-    kind, radius = client_kind(population, dimension), float(np.asarray(population.radius))
+    kind = client_kind(population, dimension)
+    radius = float(np.asarray(population.radius))
     shared = draw_teacher(centre, classes, dimension, seeded_generator(seed, CENTRE))
     heads = np.array(
         [
@@ -497,7 +498,8 @@ def synthetic(
     m = whole("clients", options["clients"] if clients is None else clients, 1)
     d = whole("dimension", options["dimension"] if dimension is None else dimension, 1)
     length = None if positions is None else whole("positions", positions, 1)
-    fractions, seed = check_fractions(split), check_seed(seed)
+    fractions = check_fractions(split)
+    seed = check_seed(seed)
     # before anything is listed client by client
     check_memory(m * options.get("classes", 1), f"the heads of {m} clients", d)
     if samples is not None:
@@ -529,7 +531,8 @@ def synthetic(
 
 def check_memory(rows: float, what: str, dimension: int) -> None:
     """Refuse tables that would not fit this machine's memory."""
-    needed, there = 8.0 * rows * dimension, physical_memory()
+    needed = 8.0 * rows * dimension
+    there = physical_memory()
     if needed > 0.8 * there:
         raise InvalidInput(
             f"{what} of {dimension} features need {needed / 1e9:.0f} GB and this machine has"

@@ -132,7 +132,8 @@ def load_shakespeare(folder: str | Path, *, seed: int = 0) -> Federation:
     trained, tested = (np.array([len(role[which]) for role in kept], np.intp) for which in (1, 2))
     windows = [window for _, first, last in kept for window in first + last]
     samples, labels, mask = next_tokens(windows, CHARACTER_POSITIONS)
-    split, counts = split_by_files(names, trained, tested, seed), trained + tested
+    split = split_by_files(names, trained, tested, seed)
+    counts = trained + tested
     return assemble_federation(samples, labels, names, counts, split, CHARACTER_VOCABULARY, mask)
 
 
@@ -147,7 +148,8 @@ def cut_snippet(snippet: bytes) -> list[Tokens]:
     >>> [len(window) for window in cut_snippet(b"x" * 100)]
     [81, 21]
     """
-    codes, size = CODES[np.frombuffer(snippet, np.uint8)], CHARACTER_POSITIONS + 1
+    codes = CODES[np.frombuffer(snippet, np.uint8)]
+    size = CHARACTER_POSITIONS + 1
     tokens = np.concatenate([[BEGIN], codes, [END]]).astype(np.int32)
     return [tokens[start : start + size] for start in range(0, tokens.size, size)]
 
@@ -180,7 +182,8 @@ def load_stackoverflow(
     """
     if part not in PARTS:
         raise unknown_name("part", part, PARTS)
-    wanted, seed = whole("users", users, 1), check_seed(seed)
+    wanted = whole("users", users, 1)
+    seed = check_seed(seed)
     words = frequent_words(folder, whole("vocabulary", vocabulary, 1))
     code = {word: number for number, word in enumerate(words)}
     rows: list[Tokens] = []
@@ -350,7 +353,8 @@ def load_stackexchange(
             f"least is {least}: none of the {len(texts)} users in {str(folder)!r} has as many"
             " words; give a smaller number"
         )
-    names, counts = list(samples), np.array([len(mine) for mine in samples.values()], dtype=np.intp)
+    names = list(samples)
+    counts = np.array([len(mine) for mine in samples.values()], dtype=np.intp)
     rows = [sample for mine in samples.values() for sample in mine]
     split = assembly.split_by_fractions(names, counts, seed)
     parts = zip(rows, split.tolist(), strict=True)

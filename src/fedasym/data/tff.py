@@ -407,10 +407,8 @@ def hdf5_parts(
                         features,
                     )
                     of_x, of_y = (f"{where}, field {field!r}" for field in (chosen, label))
-                    x, y = (
-                        hdf5_values(held[chosen], file, of_x),
-                        text_array(hdf5_values(held[label], file, of_y), of_y),
-                    )
+                    x = hdf5_values(held[chosen], file, of_x)
+                    y = text_array(hdf5_values(held[label], file, of_y), of_y)
                     yield ClientPart(path, client, number_array(x, of_x), y, source.kind)
         except InvalidInput:
             raise

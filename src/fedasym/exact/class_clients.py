@@ -192,7 +192,8 @@ def fit_ridge(client: DrawnClassClient, lam: float, centre: Array) -> Array:
 
 def newton(task: LabelProblem, lam: float) -> Array:
     """Two classes: Newton's method with halved steps; gives up where the fit runs away."""
-    n, b = len(task.Y), np.zeros((task.L.shape[1], 1))
+    n = len(task.Y)
+    b = np.zeros((task.L.shape[1], 1))
 
     def value(b: Array) -> float:
         return task.value(b) + lam / 2 * float(np.sum(b**2))
@@ -205,10 +206,12 @@ def newton(task: LabelProblem, lam: float) -> Array:
             break
         hessian = (task.L.T * (g * (1 - g))[:, 0]) @ task.L / n
         hessian[np.diag_indices_from(hessian)] += lam + 1e-12
-        move, share = cho_solve(cho_factor(hessian), slope), 1.0
+        move = cho_solve(cho_factor(hessian), slope)
+        share = 1.0
         while (new := value(b - share * move)) > now + 1e-12 and share > 1e-6:
             share /= 2
-        b, now = b - share * move, new
+        b = b - share * move
+        now = new
     return b
 
 
@@ -364,7 +367,8 @@ def score_model(
             for each in (metrics.log_loss, metrics.brier, metrics.calibration)
         )
         return right, loss, brier, slope
-    B, K = contrasts(world.classes), w.shape[1]
+    B = contrasts(world.classes)
+    K = w.shape[1]
     both = np.block([[gram["R"], gram["T"].T], [gram["T"], gram["Q"]]])
     values, vectors = np.linalg.eigh(both)
     x = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.standard_normal((2 * K, FRESH))

@@ -158,7 +158,9 @@ class ClassFit:
     def read(cls, arrays: Mapping[str, Array], about: Mapping[str, Any], path: Any) -> ClassFit:
         """The fit that `describe` described."""
         try:
-            names, shared, own = about["clients"], arrays["shared"], arrays["personal"]
+            names = about["clients"]
+            shared = arrays["shared"]
+            own = arrays["personal"]
             classes = tuple(about["classes"])
             if own.shape != (len(names), *shared.shape) or shared.shape[1:] != (len(classes),):
                 raise ValueError
@@ -241,7 +243,9 @@ def check_table(
         raise InvalidInput(f"classes is {names!r}: give the names of two or more different classes")
     if labels.shape != (len(rows),) or labels.dtype.kind not in "iu":
         raise InvalidInput("codes must be whole numbers, one per row of X: places in `classes`")
-    low, high, most = labels.min(), labels.max(), len(names) - 1
+    low = labels.min()
+    high = labels.max()
+    most = len(names) - 1
     if low < 0 or high > most:
         raise InvalidInput(f"codes lie in {low}..{high}: {most + 1} classes have 0..{most}")
     listed = labels_of(clients)
@@ -300,7 +304,8 @@ def check_penalties(
     if not personal:
         D = MOST if algorithm.personalise.objective is Objective.OWN else 0.0
         return Penalties(np.where(table.personal, D, 0.0), T)
-    numbers, p = floats(variances), len(table.personal)
+    numbers = floats(variances)
+    p = len(table.personal)
     if numbers is None or numbers.shape not in ((), (p,)):
         raise InvalidInput(f"variances must be a number or {p} numbers, an intercept's last")
     if not np.all((numbers >= 0) & np.isfinite(numbers)):
@@ -415,12 +420,14 @@ def tune(algorithm: Algorithm, table: ScoreTable, folds: int = FOLDS, seed: int 
         trials.append(trial)
         held.append(losses(trial, Factors()))
     kind = choose_candidate(held)
-    best, factors = held[kind], Factors()
+    best = held[kind]
+    factors = Factors()
     for field in tuned_factors(algorithm):
         tried = [factors, *(factors._replace(**{field: each}) for each in FACTORS[field])]
         held = [best, *(losses(trials[kind], each) for each in tried[1:])]
         place = choose_candidate(held)
-        best, factors = held[place], tried[place]
+        best = held[place]
+        factors = tried[place]
     return Tuning(wholes[kind].scaled(factors), best)
 
 
@@ -525,7 +532,8 @@ def score_folds(
     algorithm: Algorithm, table: ScoreTable, penalties: Penalties, folds: int = FOLDS, seed: int = 0
 ) -> tuple[Array, NDArray[np.bool_]]:
     """Every row's held-out log-loss and whether its class was most probable, at given penalties."""
-    samples, fold = table.samples(), split_folds(table.places, folds, seed)
+    samples = table.samples()
+    fold = split_folds(table.places, folds, seed)
     losses, hits = np.zeros(samples.rows), np.zeros(samples.rows, bool)
     for k in range(folds):
         kept = (fold != k).astype(float)

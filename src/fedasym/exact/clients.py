@@ -125,7 +125,10 @@ def iterate_clients(
     labels = None if names is None else labels_of(names)
     if not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
         raise InvalidInput(f"y is {y!r}: give one array of labels per client")
-    tables, targets, seen, d = iter(X), iter(y), set(), None
+    tables = iter(X)
+    targets = iter(y)
+    seen = set()
+    d = None
     for position, table in enumerate(tables):
         if labels is not None and position >= len(labels):
             raise InvalidInput(
@@ -291,7 +294,8 @@ class ClientSums:
         >>> sums.gram[:, 0, 0].tolist(), sums.cross[:, 0].tolist()
         ([5.0, 9.0], [3.0, 3.0])
         """
-        m, p = int(owner[-1]) + 1, X.shape[1]
+        m = int(owner[-1]) + 1
+        p = X.shape[1]
         starts = np.searchsorted(owner, np.arange(m + 1))
         gram, cross, square = np.zeros((m, p, p)), np.zeros((m, p)), np.zeros(m)
         first = 0

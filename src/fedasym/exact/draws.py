@@ -283,7 +283,9 @@ def allocate_images(
     ((3, 4), True)
     """
     y, parent = np.asarray(fine), np.asarray(coarse_of_fine)
-    m, n, seed = whole("clients", clients, 1), whole("samples", samples, 1), check_seed(seed)
+    m = whole("clients", clients, 1)
+    n = whole("samples", samples, 1)
+    seed = check_seed(seed)
     for name, value in (("root", root), ("leaf", leaf)):
         if not (np.isfinite(value) and value > 0):
             raise InvalidInput(

@@ -127,7 +127,9 @@ class LinearFit:
     def read(cls, arrays: Mapping[str, Array], about: Mapping[str, Any], path: Any) -> LinearFit:
         """The fit that `describe` described."""
         try:
-            names, shared, own = about["clients"], arrays["shared"], arrays["personal"]
+            names = about["clients"]
+            shared = arrays["shared"]
+            own = arrays["personal"]
             if own.shape != (len(names), shared.size) or len(set(names)) < len(names):
                 raise ValueError
             ridge = None
@@ -161,7 +163,8 @@ class LinearFit:
         return self.shared
 
     def __str__(self) -> str:
-        n, d = sum(self.samples.values()), self.shared.size - self.intercept
+        n = sum(self.samples.values())
+        d = self.shared.size - self.intercept
         about = f"{n} samples of {plural(d, 'feature')}"
         about += " and an intercept" if self.intercept else ""
         lines = [f"{self.algorithm.name} · {len(self.personal)} clients · {about}"]
@@ -236,7 +239,8 @@ def fit(
             f"{chosen.name} flows for time inf: it must be finite; Interpolate() is where it ends"
         )
     data = gather_clients(X, y, clients, intercept=flag("intercept", intercept))
-    p, d = check_client_weights(weights, data), data[0].X.shape[1]
+    p = check_client_weights(weights, data)
+    d = data[0].X.shape[1]
     may = None if chosen.shares_nothing else check_personal_unknowns(personal, d, intercept)
     ridges, spread = choose_penalties(chosen, ridge, data, p, intercept, may)
     shared = np.zeros(d)
@@ -359,7 +363,8 @@ def mask_ridges(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
 
 def check_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -> Array:
     """Ridges that were given: one for all, one per client, one per unknown, or both."""
-    m, p = len(clients), clients[0].X.shape[1]
+    m = len(clients)
+    p = clients[0].X.shape[1]
     shape = () if isinstance(wanted, Mapping) else np.shape(np.asarray(wanted, dtype=object))
     if len(shape) == 2:
         numbers = floats(wanted)

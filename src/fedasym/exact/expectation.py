@@ -95,7 +95,9 @@ class PullSums:
     @classmethod
     def empty(cls, pull: Pull, kinds: Sequence[ClientKind]) -> PullSums:
         """Before the first client."""
-        d, first, alike = kinds[0].s.size, kinds[0], len(kinds) == 1
+        d = kinds[0].s.size
+        first = kinds[0]
+        alike = len(kinds) == 1
         Q, away, blur = (np.zeros((d, d), order="F") for _ in range(3))
         room = np.empty((max(min(kind.n, d) for kind in kinds), d))
         firm = (
@@ -110,7 +112,8 @@ class PullSums:
 
     def add(self, client: DrawnClient) -> None:
         """One more client."""
-        pull, kind = self.pull(client), client.kind
+        pull = self.pull(client)
+        kind = client.kind
         if self.Q is not None:
             self._add(self.Q, np.sqrt(pull), client)
         if self.blur is not None and kind.noise2 > 0:
@@ -181,7 +184,8 @@ def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
     # theta_0_hat = M'y
     M = cho_solve(cho_factor(Y @ Y.T, lower=True, check_finite=False), Y, check_finite=False)
     lost = np.eye(d) - Y.T @ M
-    away, blur = (lost * centre) @ lost.T, np.zeros((d, d))
+    away = (lost * centre) @ lost.T
+    blur = np.zeros((d, d))
     for j, client in enumerate(clients):
         rows = M[ends[j] : ends[j + 1]]
         away += rows.T @ (
@@ -291,11 +295,10 @@ def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
 
     c [tr(Sigma Y'q^2 Y) + 2 tr(Sigma P R q Y)], c = noise^2/n.
     """
-    c, metric = client.kind.noise2 / client.kind.n, client.metric
-    linear, square = (
-        blur.linear,
-        blur.square + c * (metric if metric.ndim == 1 else np.diag(np.diag(metric))),
-    )
+    c = client.kind.noise2 / client.kind.n
+    metric = client.metric
+    linear = blur.linear
+    square = blur.square + c * (metric if metric.ndim == 1 else np.diag(np.diag(metric)))
     if R is not None:
         linear = linear + 2 * c * diagonal_of_product(R.T, client.scaled)
         square = square - 2 * c * covariance_product(client, R.T)
@@ -401,7 +404,8 @@ def transpose_each(matrices: Array) -> Array:
 def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Array) -> Array:
     """F_j, what a client makes of X_j' residuals: 0, (D^{-1} + S)^{-1}, S^+ or its filter."""
     alone = algorithm.shares_nothing
-    stage, p = algorithm.personalise, S.shape[1]
+    stage = algorithm.personalise
+    p = S.shape[1]
     if stage.objective is Objective.SHARED:
         return np.zeros_like(S)
     may = np.ones(p, bool) if alone else setting.personal
@@ -423,7 +427,8 @@ def free_intercept(S: Array) -> Array:
     With W = S_ff - n m m', the features about their means m, slopes are W^+ (X_f'y - m sum y), and
     the intercept is what they leave of the mean label.
     """
-    n, m = S[:, -1, -1], S[:, -1, :-1] / S[:, -1, -1:]
+    n = S[:, -1, -1]
+    m = S[:, -1, :-1] / S[:, -1, -1:]
     within = pseudo_inverses(S[:, :-1, :-1] - n[:, None, None] * m[:, :, None] * m[:, None, :])
     pull = np.einsum("jkl,jl->jk", within, m)
     F = np.empty_like(S)
@@ -489,7 +494,9 @@ class SharedError:
     @cached_property
     def _totals(self) -> tuple[Array, Array]:
         p = self.setting.sums.unknowns
-        B, noise, D = np.zeros((p, p)), np.zeros((p, p)), np.diag(self.setting.ratios)
+        B = np.zeros((p, p))
+        noise = np.zeros((p, p))
+        D = np.diag(self.setting.ratios)
         for part in self.setting.batches():
             first, second = weigh_sums(
                 self.server,

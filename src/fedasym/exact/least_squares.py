@@ -59,7 +59,9 @@ class SharedSolution:
             return cls(scipy.linalg.solve_triangular(R, z), R, True)
         U, s, Vt = np.linalg.svd(stacked[:, :d], full_matrices=False)
         kept = s > RANK * s[0]
-        U, s, Vt = U[:, kept], s[kept], Vt[kept]
+        U = U[:, kept]
+        s = s[kept]
+        Vt = Vt[kept]
         return cls(Vt.T @ (U.T @ stacked[:, d] / s), Vt.T / s, False)
 
     @property
@@ -115,7 +117,8 @@ def fit_shared(
     """The shared model of a server stage; Moreau needs clients' ridges (clients[, unknowns])."""
 
     def rows(place: int) -> Rows:
-        client, scale = clients[place], np.sqrt(weights[place] / clients[place].n)
+        client = clients[place]
+        scale = np.sqrt(weights[place] / clients[place].n)
         A, c = weigh_rows(server, client, np.inf if ridges is None else ridges[place])
         return scale * A, scale * c
 
@@ -287,7 +290,8 @@ def residuals_about_others(
     ]
 
     def rows(place: int) -> tuple[Array, Array]:
-        (U, s, Vt), half = clients[place].axes, halves[place]
+        (U, s, Vt) = clients[place].axes
+        half = halves[place]
         return (half * s)[:, None] * Vt, half * (U.T @ clients[place].y)
 
     pool = SharedSolution.of(stack_triangle(rows(place) for place in range(len(clients))))

@@ -174,7 +174,8 @@ class LogisticProblem:
 
     def start(self, shared: Array | None = None) -> ClassPoint:
         """No personal part, and the given shared one."""
-        L, count = self.samples.classes - 1, (self.samples.clients, len(self.active))
+        L = self.samples.classes - 1
+        count = (self.samples.clients, len(self.active))
         B = np.zeros((self.samples.features, L)) if shared is None else shared
         return ClassPoint(B, np.zeros((*count, L)))
 
@@ -196,7 +197,8 @@ class LogisticProblem:
 
     def curvature(self, probabilities: list[Array], direction: ClassPoint) -> ClassPoint:
         """The Hessian times a direction."""
-        C, parts = self.samples.contrasts, []
+        C = self.samples.contrasts
+        parts = []
         for block, A, P in zip(self.samples.blocks, self.effects, probabilities, strict=True):
             e = self.outputs(block, A, direction) @ C.T
             e = P * (e - np.sum(P * e, axis=2, keepdims=True))
@@ -247,7 +249,8 @@ class Equations:
         blocks = problem.samples.blocks
         for block, A, P in zip(blocks, problem.effects, probabilities, strict=True):
             w = problem.counts(block) * np.maximum(1 - np.sum(P**2, axis=2), 0) / L
-            X, p = block.X, problem.samples.features
+            X = block.X
+            p = problem.samples.features
             if A.shape[1] < A.shape[2]:
                 half = np.sqrt(w)[..., None]
                 inverse = invert_gram(half * A @ (half * A).swapaxes(1, 2))
@@ -325,14 +328,16 @@ def minimise(
     >>> round(float(np.exp((B @ problem.samples.contrasts.T)[0] @ [-1, 1])), 6)
     3.0
     """
-    point, state = start, problem.evaluate(start)
+    point = start
+    state = problem.evaluate(start)
     for _ in range(steps):
         equations = Equations.of(problem, state.probabilities)
         direction = newton_direction(equations, state)
         decrease = state.gradient.dot(direction)
         if not decrease > 0:
             break
-        share, slack = 1.0, FLAT * abs(state.value)
+        share = 1.0
+        slack = FLAT * abs(state.value)
         while True:
             moved = point.moved(direction, -share)
             new = problem.evaluate(moved)
@@ -349,12 +354,14 @@ def minimise(
 
 def newton_direction(equations: Equations, state: LogisticState) -> ClassPoint:
     """H^{-1} g: by the equations with two classes, by preconditioned conjugate gradients else."""
-    problem, z = equations.problem, equations.solve(state.gradient)
+    problem = equations.problem
+    z = equations.solve(state.gradient)
     if problem.samples.classes == 2:
         return z
     r = state.gradient
     rho = first = r.dot(z)
-    x, d = ClassPoint(np.zeros_like(r.shared), np.zeros_like(r.personal)), z
+    x = ClassPoint(np.zeros_like(r.shared), np.zeros_like(r.personal))
+    d = z
     for _ in range(100):
         if not rho > 0:
             break
@@ -364,7 +371,8 @@ def newton_direction(equations: Equations, state: LogisticState) -> ClassPoint:
             break
         x, r = x.moved(d, rho / bend), r.moved(Hd, -rho / bend)
         z = equations.solve(r)
-        before, rho = rho, r.dot(z)
+        before = rho
+        rho = r.dot(z)
         if rho < CLOSE * first:
             return x
         d = z.moved(d, rho / before)

@@ -370,10 +370,8 @@ def likelihood_surface(clients: Iterable[tuple[Array, Array]]) -> LikelihoodSurf
     K /= tau
     edges = np.cumsum([0, *(len(each) for each in X)])
     own = [np.linalg.eigh(K[a:b, a:b]) for a, b in pairwise(edges)]
-    x, U = (
-        np.maximum(np.concatenate([each[0] for each in own]), 0),
-        scipy.linalg.block_diag(*(each[1] for each in own)),
-    )
+    x = np.maximum(np.concatenate([each[0] for each in own]), 0)
+    U = scipy.linalg.block_diag(*(each[1] for each in own))
     K, labels = U.T @ K @ U, U.T @ np.concatenate(y)
     v, u = chebyshev_points(NODES), chebyshev_points(FINE_PARTS)
     twice, squares = np.empty((NODES, FINE_PARTS)), np.empty((NODES, FINE_PARTS))

@@ -104,7 +104,10 @@ class Likelihood:
         sums, p = self.sums, self.sums.unknowns
         root = np.sqrt(ratios)
         live = root > 0
-        A, rhs, rss, log_det = np.zeros((p, p)), np.zeros(p), float(sums.square.sum()), 0.0
+        A = np.zeros((p, p))
+        rhs = np.zeros(p)
+        rss = float(sums.square.sum())
+        log_det = 0.0
         held: list[tuple[Array, Array]] = []
         for part in self.batches():
             S, b = sums.gram[part], sums.cross[part]
@@ -119,7 +122,8 @@ class Likelihood:
             A, rhs = A + G.sum(0), rhs + h.sum(0)
             held.append((G, h))
         x, axes = np.linalg.eigh(A)
-        x, axes = x[p - self.rank :], axes[:, p - self.rank :]
+        x = x[p - self.rank :]
+        axes = axes[:, p - self.rank :]
         inverse = (axes / x) @ axes.T
         beta = inverse @ rhs
         rss = max(rss - float(rhs @ beta), np.finfo(float).tiny)
@@ -147,15 +151,18 @@ def maximise(
     comes near from anywhere; a bounded quasi-Newton search in units of where it came to ends it,
     zeros included.
     """
-    group, p = np.asarray(groups, np.intp), sums.unknowns
+    group = np.asarray(groups, np.intp)
+    p = sums.unknowns
     shape = np.ones(p) if shape is None else np.asarray(shape, float)
-    likelihood, many = Likelihood(sums), int(group.max(initial=-1)) + 1
+    likelihood = Likelihood(sums)
+    many = int(group.max(initial=-1)) + 1
     member = (group == np.arange(many)[:, None]) * shape  # (components, unknowns)
     scale = np.array([natural_scale(sums, row) for row in member])
     w = scale.copy()
     for _ in range(WARM if many else 0):
         point = likelihood.at(w @ member)
-        said, expected = member @ point.pull, np.maximum(member @ point.trace, 1e-300)
+        said = member @ point.pull
+        expected = np.maximum(member @ point.trace, 1e-300)
         w = np.clip(w * np.sqrt(np.maximum(said, 0) / expected), SMALL * scale, None)
     if not many:
         return make_components(likelihood, np.zeros(0), member, group)
@@ -179,7 +186,8 @@ def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
         without = w.copy()
         without[place] = 0.0
         if (deviance := likelihood.at(without @ member).deviance) <= lowest + FLAT:
-            w, lowest = without, min(deviance, lowest)
+            w = without
+            lowest = min(deviance, lowest)
     return w
 
 
@@ -224,7 +232,8 @@ def information(likelihood: Likelihood, w: Array, member: Array, point: Point) -
     1/2 sum_j (G_j[k, l])^2 between ratios, 1/2 sum_j G_j[k, k] between a ratio and log sigma^2, (N
     - rank)/2 for that alone.
     """
-    size, root = int(w.size), np.sqrt(w @ member)
+    size = int(w.size)
+    root = np.sqrt(w @ member)
     J = np.zeros((size + 1, size + 1))
     J[size, size] = likelihood.freedom / 2
     scaled = member * w[:, None]
@@ -260,7 +269,8 @@ def estimate_components(
 
     One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1).
     """
-    p, m = sums.unknowns, len(sums.counts)
+    p = sums.unknowns
+    m = len(sums.counts)
     may = np.ones(p, bool) if personal is None else np.asarray(personal, bool)
     features = may.copy()
     features[p - 1 :] &= not intercept
@@ -355,7 +365,8 @@ class RatioLikelihood:
 
 def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
     """Noise and radius of these clients; not `shared`: about the origin, with no common model."""
-    N, d = sum(client.n for client in clients), clients[0].X.shape[1]
+    N = sum(client.n for client in clients)
+    d = clients[0].X.shape[1]
     weights = np.array([client.n / N for client in clients])
     pool = fit_shared(Average(), clients, weights) if shared else None
     rank = 0 if pool is None else pool.rank

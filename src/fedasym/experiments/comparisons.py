@@ -178,7 +178,8 @@ def compare_pair(
     """
     from scipy.stats import ttest_1samp
 
-    n, mean = len(differences), float(differences.mean())
+    n = len(differences)
+    mean = float(differences.mean())
     flipped = sign_flips(differences)
     if np.ptp(differences) <= ROUNDING * np.abs(differences).max():  # no variance, so no t
 

@@ -194,7 +194,8 @@ def complete_run(experiment: Experiment, work: Worker) -> Results:
 
 def check_cohort(experiment: Experiment, data: Record) -> None:
     """Refuse before any work what `train` would refuse in the middle of it."""
-    cohort, able = experiment.settings.cohort, sum(n > 0 for n in data.training)
+    cohort = experiment.settings.cohort
+    able = sum(n > 0 for n in data.training)
     alone = all(REGISTRY[name].shares_nothing for name in experiment.algorithms)
     if cohort is not None and cohort > able and not alone:
         raise InvalidInput(
@@ -347,7 +348,8 @@ def default_grid(
     names: list[Any], federation: Federation, settings: Mapping[str, Any]
 ) -> str | dict[str, Any]:
     """The paper's grids, with steps for the scale of the features unless a protocol is named."""
-    batch, given = settings.get("batch") or Settings.batch, settings.get("intercept")
+    batch = settings.get("batch") or Settings.batch
+    given = settings.get("intercept")
     known = is_size(batch, 1) and not any(name in TRAINED and name not in GRIDS for name in names)
     if settings.get("protocol") is not None or not known:
         return "paper"  # which is refused, like a wrong batch, where all is checked

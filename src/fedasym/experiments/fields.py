@@ -179,7 +179,8 @@ class Data(Part):
 
 def number_field(name: str) -> tuple[Any, Any]:
     """A setting of training as a field; None where the data or the algorithm choose it."""
-    about, default = ABOUT[name], default_for(name)
+    about = ABOUT[name]
+    default = default_for(name)
     kind: Any = int if about.whole else float
     return (kind if default is not None else kind | None), Field(default, description=about.meaning)
 
@@ -262,7 +263,8 @@ def complete_grid(grid: Any, names: Sequence[str]) -> Grid:
                 ' "paper"'
             )
         grid = {name: REGISTRY[name].default_grid() for name in names}
-    tried, algorithms = read_grid(grid), find_algorithms(names)[0]
+    tried = read_grid(grid)
+    algorithms = find_algorithms(names)[0]
     return {
         algorithm.name: check_grid(grid_of(algorithm, algorithms, tried), algorithm)
         for algorithm in algorithms

@@ -112,7 +112,8 @@ class Piece:
         """What to hand to `train` as its grid."""
         grid = dict(self.grid)
         for algorithm in self.algorithms()[len(self.grid) :]:
-            axes, used = self.grid[algorithm.name.removesuffix(ONE)], used_settings(algorithm)
+            axes = self.grid[algorithm.name.removesuffix(ONE)]
+            used = used_settings(algorithm)
             grid[algorithm.name] = {name: values for name, values in axes.items() if name in used}
         return grid
 
@@ -196,7 +197,8 @@ def tuning(experiment: Experiment) -> list[Piece]:
 
 def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
     """The chosen settings on the seeds and on the splits, and the gains of personalization."""
-    told, gains = train_settings(experiment), experiment.gains
+    told = train_settings(experiment)
+    gains = experiment.gains
     together = families(name for name in experiment.algorithms if name in chosen)
     grids = [{name: as_grid(chosen[name]) for name in family} for family in together]
     pieces = [
@@ -325,7 +327,8 @@ def estimate_work(piece: Piece, data: Record) -> float:
     told = piece.settings
     rounds = Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
     evaluations = len(rounds)
-    total, trajectories = 0, dict[Any, int]()
+    total = 0
+    trajectories = dict[Any, int]()
     for name, axes in piece.grid.items():
         alone = REGISTRY[name].shares_nothing
         of_server = server_settings(name)
@@ -349,7 +352,9 @@ def server_settings(name: str) -> tuple[str, ...]:
 
 def describe_budget(experiment: Experiment, data: Record) -> list[str]:
     """What each algorithm was given, and whether that differs."""
-    told, lines, tried = experiment.settings.model_dump(), [], {}
+    told = experiment.settings.model_dump()
+    lines = []
+    tried = {}
     seeds, splits = map(describe_numbers, (experiment.trials.seeds, experiment.trials.splits))
     for name, axes in experiment.grid.items():
         tried[name] = len(combinations(axes))

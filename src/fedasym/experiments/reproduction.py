@@ -75,7 +75,8 @@ def agenda(name: str, runs: str | Path = RUNS) -> tuple[str, list[Item]]:
         drawn = (Path(runs, name) / "aspect.png").is_file()
         item = Item(THEORY_FIGURES, "minutes on two cores", "drawn" if drawn else "not yet")
         return f"theory: {TARGETS[name]}", [item]
-    counts, done = count_runs(name), count_pieces(Path(runs, name))
+    counts = count_runs(name)
+    done = count_pieces(Path(runs, name))
     items = []
     for stage, what in PRODUCTS.items():
         ready, planned = done.get(stage, (0, 0))
@@ -91,7 +92,9 @@ def count_runs(name: str) -> dict[str, int]:
     from fedasym.experiments.spec import Experiment
 
     experiment = Experiment.paper(name)
-    gains, trials, many = experiment.gains, experiment.trials, len(experiment.algorithms)
+    gains = experiment.gains
+    trials = experiment.trials
+    many = len(experiment.algorithms)
     counts = {"tuning": sum(len(combinations(axes)) for axes in experiment.grid.values())}
     counts |= {"seeds": many * len(trials.seeds), "splits": many * len(trials.splits), "gains": 0}
     if gains is not None:
@@ -109,7 +112,8 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
     if not is_run(place):
         return {}
     folder = RunFolder.existing(place)
-    experiment, data = folder.experiment(), folder.data()
+    experiment = folder.experiment()
+    data = folder.data()
     known = wanted_pieces(folder)[1] is not None
     chosen = Results.read(place).tuned if known else plan.placeholder_choice(experiment)
     pieces = [*plan.tuning(experiment), *plan.trials(experiment, chosen)]
@@ -218,7 +222,8 @@ def read_published() -> dict[str, Any]:
 
 def read_curve(entry: dict[str, Any]) -> PaperCurve:
     """One curve of the file."""
-    rounds, accuracy = np.array(entry["rounds"], int), np.array(entry["accuracy"], float).T
+    rounds = np.array(entry["rounds"], int)
+    accuracy = np.array(entry["accuracy"], float).T
     return PaperCurve(rounds, accuracy, entry.get("mean") == "clients")
 
 

@@ -192,7 +192,9 @@ def gain_lines(results: Results) -> list[str]:
 
 def omission_notes(results: Results) -> list[str]:
     """Algorithms without a choice, trials that diverged, and a missing baseline."""
-    notes, experiment, data = [], results.experiment, results.data
+    notes = []
+    experiment = results.experiment
+    data = results.data
     tuned = results.tuning.filter(results.tuning["chosen"])["algorithm"].to_list()
     for name in experiment.algorithms:
         tried = results.tuning.filter(results.tuning["algorithm"] == name)
@@ -255,7 +257,8 @@ def convergence_notes(results: Results) -> list[str]:
 
 def edge_notes(results: Results) -> list[str]:
     """The steps and ridges that were chosen at the end of three or more values tried."""
-    ends, name = [], validation_score(results.task)
+    ends = []
+    name = validation_score(results.task)
     sign = -1 if results.task == "regression" else 1
     for algorithm, settings in results.tuned.items():
         tried = [
@@ -333,8 +336,10 @@ class Results(Result):
     def read(cls, folder: str | Path) -> Results:
         """The results in a run folder, a path or a URL, as far as they are finished."""
         run = kind_of(folder).existing(folder)
-        experiment, data = run.experiment(), run.data()
-        task, reader = data.task, RunReader(run, data)
+        experiment = run.experiment()
+        data = run.data()
+        task = data.task
+        reader = RunReader(run, data)
         found = reader.finished(plan.tuning(experiment))
         rows = None if reader.missing else tables.join_rows(found, TUNING, task)
         tuned = {} if rows is None else chosen_settings(experiment, rows, task)

@@ -293,7 +293,8 @@ def rephrase_error(error: ValidationError, experiment: type[BaseModel]) -> str:
     """The first problem in a sentence, misspelt fields first: path, value, what is allowed."""
     problems = error.errors(include_url=False)
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    problem, others = problems[0], len(problems) - 1
+    problem = problems[0]
+    others = len(problems) - 1
     more = f" (and {others} more problem{'s' if others > 1 else ''})" if others else ""
     return describe_problem(dict(problem), experiment) + more
 

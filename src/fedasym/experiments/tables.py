@@ -411,7 +411,9 @@ def load_tables(folder: Path) -> dict[str, Any]:
 
 def read_run_summary(held: dict[str, Any], experiment: Experiment) -> dict[str, Any]:
     """The summary beside the tables: settings by algorithm, sentences, and what computed it."""
-    tuned, remarks, environment = held["tuned"], held["remarks"], held.get("environment", {})
+    tuned = held["tuned"]
+    remarks = held["remarks"]
+    environment = held.get("environment", {})
     settings = set(tuned) <= set(experiment.algorithms) and all(
         isinstance(each, dict | None) for each in tuned.values()
     )
@@ -449,7 +451,8 @@ class Status(NamedTuple):
 
 def wanted_pieces(folder: RunFolder) -> tuple[set[str], set[str] | None]:
     """The keys of the pieces asked for: of tuning, and once that is done, of trials."""
-    experiment, data = folder.experiment(), folder.data()
+    experiment = folder.experiment()
+    data = folder.data()
     pieces = plan.tuning(experiment)
     tuning = {piece.key(data) for piece in pieces}
     try:

@@ -146,7 +146,8 @@ class Model:
         )
 
     def __repr__(self) -> str:
-        clients, samples = len(self.fit.personal), sum(self.fit.samples.values())
+        clients = len(self.fit.personal)
+        samples = sum(self.fit.samples.values())
         lines = [
             f"{self.algorithm} · {plural(clients, 'client')} · {plural(samples, 'sample')} ·"
             f" {self.task}"

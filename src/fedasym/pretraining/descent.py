@@ -354,7 +354,8 @@ class TrainingRun:
     def go(self, progress: Progress | None, asked: Callable[[], bool]) -> None:
         """All epochs left; a loss that is no number ends the run, as does a wish to stop."""
         batches = -(-len(self.train) // self.recipe.batch)
-        total, saved = self.recipe.epochs * batches, time.monotonic()
+        total = self.recipe.epochs * batches
+        saved = time.monotonic()
         while self.epoch < self.recipe.epochs:
             order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.train))
             while self.batch < batches:
@@ -392,7 +393,10 @@ class TrainingRun:
         known = accuracy(self.network, self.validation, self.mixed)
         self.seconds += time.monotonic() - began
         self.epochs.append({"loss": loss, "validation": known, "seconds": self.seconds})
-        self.epoch, self.batch, self.lost, self.seconds = self.epoch + 1, 0, 0.0, 0.0
+        self.epoch = self.epoch + 1
+        self.batch = 0
+        self.lost = 0.0
+        self.seconds = 0.0
 
     def words(self) -> str:
         """Where the run is."""

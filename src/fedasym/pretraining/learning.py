@@ -97,7 +97,8 @@ def pretrain(
             f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's"
         )
     check_progress(progress)
-    tune, seed = flag("tune", tune), check_seed(seed)
+    tune = flag("tune", tune)
+    seed = check_seed(seed)
     base = recipe or RECIPES.get(str(name))
     if base is None:
         raise InvalidInput(
@@ -326,7 +327,8 @@ def extract_features(
     network = network.eval().to(device)
     seen: list[torch.Tensor] = []
     watch = last_layer(network).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    note, count = part.with_suffix(".progress"), len(data.features)
+    note = part.with_suffix(".progress")
+    count = len(data.features)
 
     def look(rows: NDArray[np.intp]) -> torch.Tensor:
         source = Source(data, reader, rows, torch.device("cpu"))

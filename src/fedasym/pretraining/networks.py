@@ -304,7 +304,9 @@ def crop(images: Tensor, shifts: Tensor) -> Tensor:
 
 def rotate(images: Tensor, angles: Tensor) -> Tensor:
     """Images turned about their centres by radians; outside is 0, the mean after normalising."""
-    cosines, sines, zeros = torch.cos(angles), torch.sin(angles), torch.zeros_like(angles)
+    cosines = torch.cos(angles)
+    sines = torch.sin(angles)
+    zeros = torch.zeros_like(angles)
     turns = torch.stack(
         [torch.stack([cosines, -sines, zeros], -1), torch.stack([sines, cosines, zeros], -1)], 1
     )

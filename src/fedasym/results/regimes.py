@@ -70,7 +70,8 @@ class Diagram(MetricResult):
 
     def table(self) -> list[dict[str, Any]]:
         """One record per point: the parameters, both values, the winner."""
-        winner, values = self.winner, list(self.axes.values())
+        winner = self.winner
+        values = list(self.axes.values())
         return [
             {name: float(axis[i]) for name, axis, i in zip(self.axes, values, at, strict=True)}
             | {self.first: float(self.first_values[at]), self.second: float(self.second_values[at])}
@@ -101,9 +102,11 @@ class Diagram(MetricResult):
 
     def _shares(self) -> list[str]:
         """Who wins how often; with accuracies, between which values."""
-        winner, lines = self.winner, []
+        winner = self.winner
+        lines = []
         for name, values in ((self.first, self.first_values), (self.second, self.second_values)):
-            share, span = float(np.mean(winner == name)), ""
+            share = float(np.mean(winner == name))
+            span = ""
             if self.metric.share:
                 span = (
                     f", accuracy {self.metric.show(np.nanmin(values))} to"
@@ -123,7 +126,8 @@ class Diagram(MetricResult):
 
 def boundary_lines(diagram: Diagram) -> list[str]:
     """The last lines: the boundary, or some of its points."""
-    points, names = diagram.boundary, list(diagram.axes)
+    points = diagram.boundary
+    names = list(diagram.axes)
     if not points.size:
         return ["There is no boundary within this range."]
     shown = points[np.unique(np.linspace(0, len(points) - 1, 9).astype(int))]
@@ -507,7 +511,8 @@ class Rounds(Result):
         return lines
 
     def _grid_lines(self) -> list[str]:
-        names, final = list(self.settings), self.final
+        names = list(self.settings)
+        final = self.final
         lines = ["  " + "".join(f"{name:>14}" for name in (*names, "last loss"))]
         order = np.argsort(np.where(np.isnan(final), np.inf, final), axis=None)
         for place in order[:SHOWN]:

@@ -308,7 +308,8 @@ def merge_eigenvalues(values: Any, weights: Any) -> tuple[list[float], list[floa
     ([1.0, 2.0], [0.5, 0.5])
     """
     order = np.argsort(values)
-    s, h = np.asarray(values, dtype=float)[order], np.asarray(weights, dtype=float)[order]
+    s = np.asarray(values, dtype=float)[order]
+    h = np.asarray(weights, dtype=float)[order]
     place = np.minimum((np.cumsum(h) - h / 2) * MOST_ATOMS // 1, MOST_ATOMS - 1).astype(int)
     kept = [place == at for at in np.unique(place)]
     shares = [round(float(h[some].sum()), 6) for some in kept]
@@ -342,7 +343,8 @@ class Explorer(ThreadingHTTPServer):
     def __init__(
         self, host: str = "127.0.0.1", port: int = 8765, most_bytes: int = MOST_BYTES
     ) -> None:
-        self.host, self.most_bytes = host.strip("[]"), most_bytes
+        self.host = host.strip("[]")
+        self.most_bytes = most_bytes
         self.text = explore_page(most_bytes).encode()
         self.thinking = threading.Lock()  # one file at a time
         self.pages: dict[str, bytes] = {}  # the last advice, by a name that nobody can guess
@@ -361,7 +363,8 @@ class Explorer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind without asking a name server for this machine's name, which can take seconds."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.host, int(self.server_address[1])
+        self.server_name = self.host
+        self.server_port = int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that hangs up in the middle is no error."""
@@ -410,7 +413,8 @@ class Answer(BaseHTTPRequestHandler):
     """One request."""
 
     server: Explorer
-    server_version, sys_version = f"fedasym/{__version__}", ""
+    server_version = f"fedasym/{__version__}"
+    sys_version = ""
     timeout = 60  # seconds that a silent client holds a thread
 
     def do_GET(self) -> None:

@@ -71,7 +71,8 @@ def find_leader(results: Results, sweep: str) -> str | None:
 
 def name_best(results: Results, paired: Comparisons) -> list[str]:
     """The answer first: who is best in each sweep, and who cannot be told from it."""
-    told, loss = [], results.statistic == "loss"
+    told = []
+    loss = results.statistic == "loss"
     for sweep in SWEEPS:
         best = find_leader(results, sweep)
         if best is None:
@@ -156,7 +157,8 @@ def describe_pair(pair: Paired, best: str, *, loss: bool) -> str:
         minus(number(each) if loss else f"{100 * each:.2f}")
         for each in (sign * pair.difference, low, high)
     )
-    margin, level = describe_margin(pair.margin, loss=loss), "different at the 5 % level"
+    margin = describe_margin(pair.margin, loss=loss)
+    level = "different at the 5 % level"
     verdict = {
         "different": level,
         "different, but within the margin": f"{level}, but by less than {margin}",
@@ -269,7 +271,8 @@ def gains_of(results: Results) -> tuple[str, list[GainCounts]]:
     import polars as pl
 
     sweep = next((each for each in (SEEDS, SPLITS) if each in results.clients["sweep"]), SEEDS)
-    name, unit = results.statistic, 1.0 if results.statistic == "loss" else 100.0
+    name = results.statistic
+    unit = 1.0 if results.statistic == "loss" else 100.0
     held = results.clients.filter(
         (pl.col("sweep") == sweep) & (pl.col("tested") > 0) & pl.col("gain").is_finite()
     )
@@ -350,7 +353,8 @@ def gains_by_samples(gains: list[GainCounts], loss: bool) -> Table | None:
     heads = [f"{sizes[part].min()} to {sizes[part].max()} samples" for part in parts]
     rows = []
     for each in gains:
-        values, own = each.values, each.table["samples"].to_numpy()
+        values = each.values
+        own = each.table["samples"].to_numpy()
         cells = []
         for part in np.array_split(np.argsort(own, kind="stable"), QUARTERS):
             mean = float(values[part].mean())

@@ -109,7 +109,8 @@ def open_templates() -> Environment:
 
 def render(template: str, title: str, context: Mapping[str, Any]) -> str:
     """A page in the style of reports; the same input gives the same text."""
-    style, script = asset("style.css") + tints(), asset("script.js")
+    style = asset("style.css") + tints()
+    script = asset("script.js")
     held = {
         "title": title,
         "style": Markup(style),

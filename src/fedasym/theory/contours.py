@@ -116,7 +116,8 @@ class Contour:
 
         def rule(count: int) -> tuple[Array, Array]:
             _, z, df1, arc = self.nodes(count)
-            values, weights = function(z), df1 * arc
+            values = function(z)
+            weights = df1 * arc
             return np.asarray(2 * (values @ weights).real), np.abs(values) @ np.abs(weights)
 
         return sum_until_settled(rule, MOST_NODES // self.size)
@@ -170,11 +171,13 @@ def graded_panels(length: float, first: float, last: float) -> Array:
 
 def sum_until_settled(rule: Callable[[int], tuple[Array, Array]], most: int) -> Array:
     """Add nodes to the panels until sums settle to rounding (`rule`: sums and terms' sizes)."""
-    count, change = 12, np.inf
+    count = 12
+    change = np.inf
     last, size = rule(count)
     while (count := count * 3 // 2) <= max(most, 18):
         now, size = rule(count)
-        before, change = change, float(np.max(np.abs(now - last) / np.maximum(size, 1e-300)))
+        before = change
+        change = float(np.max(np.abs(now - last) / np.maximum(size, 1e-300)))
         last = now
         if change <= 2e-15 or (change <= 1e-12 and change > before / 4):
             break
@@ -234,12 +237,14 @@ def subordinate(
     `fitted`: gamma int (1 - P)^2/x, the client's own noise that it fits, where a closed form is at
     hand; it may be unbounded.
     """
-    m, p = clients, (1 / clients)[:, None]
+    m = clients
+    p = (1 / clients)[:, None]
 
     def rule(nodes: int) -> tuple[Array, Array]:
         law = marchenko_pastur(gamma, nodes)
         x, mean = law.x, law.mean
-        weight, P = b(x), keep(x)
+        weight = b(x)
+        P = keep(x)
         f = p * x * weight
 
         def excess(log_u: Array) -> Array:

@@ -87,7 +87,8 @@ class DescentFilter:
 
 def complex_log1p(x: Complex | Array) -> Complex:
     """log(1 + x) for complex x: NumPy's loses the digits of small ones."""
-    a, b = np.real(x), np.imag(x)
+    a = np.real(x)
+    b = np.imag(x)
     return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
 
 
@@ -99,7 +100,8 @@ def stopped_risk(
     `extra`: energy of the shared model's noise per atom, for finitely many clients; it adds to the
     variance.
     """
-    gamma, spectrum = float(world.gamma[0]), world.spectrum
+    gamma = float(world.gamma[0])
+    spectrum = world.spectrum
     check_stable(filter_, gamma, spectrum)
     r2, s2 = float(world.r2[0]), float(world.s2[0])
     bias, variance = np.empty(filter_.times.size), np.empty(filter_.times.size)
@@ -248,10 +250,12 @@ class StageFilter:
 
 def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
     """Bias and variance of one world, (1,); `extra`: energy of the shared model's noise by atom."""
-    gamma, spectrum = float(world.gamma[0]), world.spectrum
+    gamma = float(world.gamma[0])
+    spectrum = world.spectrum
     r2, s2 = float(world.r2[0]), float(world.s2[0])
     check_filter(stage, gamma, spectrum)
-    contour, filter_ = find_contour(stage, gamma, spectrum), StageFilter(stage)
+    contour = find_contour(stage, gamma, spectrum)
+    filter_ = StageFilter(stage)
     if contour is None:
         return uncorrelated_filter_risk(stage, world, extra)
 
@@ -268,7 +272,8 @@ def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -
 
 def check_filter(stage: ClientStage, gamma: float, spectrum: Spectrum) -> None:
     """Refuse a filter not finite on the spectrum, or forgetting what a client cannot see."""
-    name, (low, high) = type(stage).__name__, sample_support(gamma, spectrum)
+    name = type(stage).__name__
+    (low, high) = sample_support(gamma, spectrum)
     x = np.linspace(low, high, 33)
     values = filter_values(stage, x)
     if not np.all(np.isfinite(values)):

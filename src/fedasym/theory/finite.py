@@ -77,7 +77,9 @@ def equal_clients(
     for part in (crowded, critical, ~(crowded | critical)):
         if not np.any(part):
             continue
-        some, lam, m = world.take(part), None if ridge is None else ridge[part], clients[part]
+        some = world.take(part)
+        lam = None if ridge is None else ridge[part]
+        m = clients[part]
         if part is critical:
             answer = undetermined_risk(algorithm, some, lam)
         elif part is crowded:
@@ -498,7 +500,8 @@ class DifferentClients:
 
     def answer(self, algorithm: Algorithm, i: int, ridge: Array | None) -> RiskAtRidge:
         """Bias, variance and ridge for a client of group i."""
-        stage, at = algorithm.personalise, np.array([i])
+        stage = algorithm.personalise
+        at = np.array([i])
         world = self._on_common_directions(i)
         groups = self.groups
         if groups.critical[0]:

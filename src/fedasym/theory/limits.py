@@ -126,10 +126,12 @@ def displacement_left(world: Worlds, k: Array, isotropic: Array) -> Array:
         return isotropic
     s = world.spectrum.values
     if world.g.shape[0] > 1:
-        s, g = np.broadcast_to(s, world.g.shape), world.g
+        s = np.broadcast_to(s, world.g.shape)
+        g = world.g
         return np.asarray((g * s * k[:, None] / np.where(s > 0, s + k[:, None], 1.0) ** 2).sum(-1))
     seen = s > 0
-    s, g = s[seen], world.g[0, seen]
+    s = s[seen]
+    g = world.g[0, seen]
     size = max(1, CHUNK // s.size)
     parts = [
         ((part / (s + part) ** 2) * s) @ g
@@ -174,7 +176,8 @@ def search_ridge(world: Worlds) -> Array:
     def uphill(k: Array) -> Array:
         reach = s + k[:, None]
         near = (s / reach) ** 2
-        df2, drag = near @ h, (g * s / reach**2).sum(-1)
+        df2 = near @ h
+        drag = (g * s / reach**2).sum(-1)
         room = 1 - gamma * df2
         with np.errstate(divide="ignore", invalid="ignore"):  # unbounded at the lowest ridge
             loss = np.where(room > 0, (r2 * k**2 * drag + s2 * gamma * df2) / room, np.inf)
@@ -223,7 +226,8 @@ def filter_limit(stage: ClientStage, world: Worlds, extra: Array | None = None) 
     """Bias and variance by world from what the stage keeps; `extra`: shared noise (P, K)."""
     rows = []
     for i in range(world.r2.size):
-        one, noise = world.take(slice(i, i + 1)), None if extra is None else extra[i]
+        one = world.take(slice(i, i + 1))
+        noise = None if extra is None else extra[i]
         stage = stage.filled(ridge=float(bayes_ridge(one)[0]))
         if isinstance(stage, Descend | Flow):
             from fedasym.theory.filters import stopped_risk  # limits alone should start quickly

@@ -57,13 +57,16 @@ def newcomer_risk_per_atom(
     noisy = Worlds(one, np.zeros_like(one), world.gamma, blur, world.spectrum)
     match stage:
         case Keep():
-            parts, extra = shared_limit(away), shared_limit(noisy)[0]
+            parts = shared_limit(away)
+            extra = shared_limit(noisy)[0]
         case Interpolate():
-            parts, extra = interpolant_limit(away), interpolant_limit(noisy)[0]
+            parts = interpolant_limit(away)
+            extra = interpolant_limit(noisy)[0]
         case Ridge():
             if ridge is None:
                 ridge = best_ridge(replace(away, g=shift + blur))
-            parts, extra = ridge_limit(away, ridge), ridge_limit(noisy, ridge)[0]
+            parts = ridge_limit(away, ridge)
+            extra = ridge_limit(noisy, ridge)[0]
         case _:
             return *filter_limit(stage, away, blur), None
     return parts[0], parts[1] + extra, ridge
@@ -117,7 +120,8 @@ class SquaresMember:
         """
         with np.errstate(divide="ignore"):
             a = 1 / kappa
-        one, room = np.ones_like(self.N), 1 / (1 + fitted)
+        one = np.ones_like(self.N)
+        room = 1 / (1 + fitted)
         bias, noise, shift = (
             self._pencil([a, self.c, self.c, a], [one, self.N, self.N, one], [one, Y, one], room)
             for Y in (*self.Y, self.N)
@@ -175,10 +179,13 @@ class SquaresMember:
 def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
     """What a client of group i (an index per federation) sees of others: the module's N and Y."""
     groups, K, c = pooled.groups, pooled.K, pooled.c
-    h, rows = groups.h, np.arange(i.size)
+    h = groups.h
+    rows = np.arange(i.size)
     others = groups.count.copy()
     others[rows, i] -= 1
-    S_i, c_i, e_i = groups.S[rows, i], c[rows, i], groups.e[rows, i]
+    S_i = groups.S[rows, i]
+    c_i = c[rows, i]
+    e_i = groups.e[rows, i]
     p_i, gamma_i = groups.p[rows, i], groups.gamma[rows, i]
     r2_i, s2_i = groups.r2[rows, i], groups.s2[rows, i]
     N = ((others * c)[..., None] * groups.S).sum(1)

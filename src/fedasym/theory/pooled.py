@@ -205,7 +205,8 @@ class EffectiveKappa(NamedTuple):
 
 def effective_kappa(world: Worlds, clients: Array) -> EffectiveKappa:
     """Solve lambda* = kappa (1 - gamma df1 - (gamma/m)(rank - df1)), equation (1) rewritten."""
-    ridge, spectrum = bayes_ridge(world), world.spectrum
+    ridge = bayes_ridge(world)
+    spectrum = world.spectrum
     gN = world.gamma / clients
     room = 1 - gN * spectrum.rank
     lam, gam = ridge / room, (world.gamma - gN) / room

@@ -134,10 +134,13 @@ def find_fixed_points(
     """
     u = np.array(start, dtype=float)
     settings, n = u.shape
-    best, residual, waited = u.copy(), np.full(settings, np.inf), np.zeros(settings, dtype=np.intp)
+    best = u.copy()
+    residual = np.full(settings, np.inf)
+    waited = np.zeros(settings, dtype=np.intp)
     depth = min(DEPTH, n)
     moves, changes = np.zeros((settings, n, depth)), np.zeros((settings, n, depth))
-    last_u, last_f = u.copy(), np.zeros_like(u)
+    last_u = u.copy()
+    last_f = np.zeros_like(u)
     active = np.arange(settings)
     for round_ in range(rounds):
         now = u[active]
@@ -145,7 +148,8 @@ def find_fixed_points(
         size = np.max(np.abs(f), axis=1)
         size = np.where(np.isnan(size), np.inf, size)
         better = size < residual[active]
-        best[active[better]], residual[active[better]] = (now + f)[better], size[better]
+        best[active[better]] = (now + f)[better]
+        residual[active[better]] = size[better]
         waited[active] = np.where(better, 0, waited[active] + 1)
         if round_ > DAMPED:
             slot = round_ % depth
@@ -162,7 +166,8 @@ def find_fixed_points(
         )
         if stop is not None:
             lost = stop(u[active], active) & ~done
-            residual[active[lost]], best[active[lost]] = np.inf, u[active[lost]]
+            residual[active[lost]] = np.inf
+            best[active[lost]] = u[active[lost]]
             done |= lost
         active = active[~done]
         if active.size == 0:
@@ -210,20 +215,24 @@ def newton_fixed_points(
         active = active[residual[active] > tolerance]
         if active.size == 0:
             break
-        now, value = u[active], f[active]
+        now = u[active]
+        value = f[active]
         slope = np.stack(
             [(gap(now + DIFFERENCE * e, active) - value) / DIFFERENCE for e in np.eye(n)], axis=2
         )
         move = -(np.linalg.pinv(slope, rcond=1e-13) @ value[:, :, None])[:, :, 0]
         move *= np.minimum(1, 2 / np.maximum(np.max(np.abs(move), axis=1, keepdims=True), 1e-300))
-        share, left = np.ones(active.size), np.arange(active.size)
+        share = np.ones(active.size)
+        left = np.arange(active.size)
         for _ in range(10):
             rows = active[left]
             tried = now[left] + share[left, None] * move[left]
             new = gap(tried, rows)
             size = np.max(np.abs(new), axis=1)
             good = size < residual[rows] * (1 - 1e-3 * share[left])
-            u[rows[good]], f[rows[good]], residual[rows[good]] = tried[good], new[good], size[good]
+            u[rows[good]] = tried[good]
+            f[rows[good]] = new[good]
+            residual[rows[good]] = size[good]
             left = left[~good]
             share[left] *= 0.4
             if left.size == 0:
@@ -262,7 +271,8 @@ def search_lowest(
 ) -> Array:
     """Where each loss(x), x (worlds, nodes), is lowest: polynomials on shrinking intervals."""
     at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
-    best, moves = start, 0
+    best = start
+    moves = 0
     while True:
         values = np.nan_to_num(loss(best[:, None] + width * at), nan=np.inf)
         place = np.array([lowest_between(at, row) for row in values])

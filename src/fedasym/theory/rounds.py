@@ -242,7 +242,8 @@ def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
 
 def moments_over_atoms(p: Array, T: Array, nu: Array, spectrum: Spectrum) -> Moments:
     """The moments over all atoms: nothing moves along those that samples cannot see."""
-    seen, count = np.flatnonzero(spectrum.seen), spectrum.values.size
+    seen = np.flatnonzero(spectrum.seen)
+    count = spectrum.values.size
     if seen.size == count:
         return Moments(p, T, nu)
     wide = (

@@ -63,7 +63,10 @@ class KappaTable:
         out[inside] = self.guess(place[inside], ridge[inside], aspect[inside])
         active = np.flatnonzero(inside)
         for _ in range(8):
-            k, lam, gam, here = out[active], ridge[active], aspect[active], place[active]
+            k = out[active]
+            lam = ridge[active]
+            gam = aspect[active]
+            here = place[active]
             df1, _, mixed, rest = self.at(here, (np.log(k) - self.low) / LENGTH)
             step = (lam + gam * k * mixed) / (self.slack(df1, rest, gam) + gam * mixed)
             out[active] = np.clip(step, self.edges[here], self.edges[here + 1])
@@ -183,7 +186,8 @@ def kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
     ridge, aspect = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(ridge, aspect))
     out = np.full(ridge.shape, np.inf)
     finite = np.isfinite(ridge)
-    lam, gam = ridge[finite], aspect[finite]
+    lam = ridge[finite]
+    gam = aspect[finite]
     s, _ = spectrum.positive
     if np.all(s == s[0]):
         out[finite] = kappa_of_one_atom(lam, gam * spectrum.rank, s[0])
@@ -252,7 +256,9 @@ def newton_kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
     for round_ in range(500):
         if active.size == 0:
             break
-        now, lam, gam = k[active], ridge[active], aspect[active]
+        now = k[active]
+        lam = ridge[active]
+        gam = aspect[active]
         at = sums_at(now, spectrum)
         step = (lam + gam * now * at.mixed) / (slack(at, gam, spectrum) + gam * at.mixed)
         k[active] = step

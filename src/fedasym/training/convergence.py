@@ -255,7 +255,8 @@ def is_cheap(federation: Federation, intercept: bool) -> bool:
     """Whether exact solutions are cheap: values to predict, a row per sample, not too many."""
     if federation.classes is not None or federation.sequences:
         return False
-    d, counts = federation.dimension + intercept, federation.counts("train").astype(float)
+    d = federation.dimension + intercept
+    counts = federation.counts("train").astype(float)
     narrow = np.minimum(counts, d)
     work = counts.sum() * d * min(d, counts.sum()) + (counts * d * narrow).sum()
     fits = work <= WORK and (counts * (d + narrow)).sum() <= MEMORY
@@ -303,10 +304,8 @@ def pooled_minimum(federation: Federation, intercept: bool) -> float:
     kept = _KEPT.setdefault(federation, {})
     if ("pooled", intercept) not in kept:
         trains = federation.split == 0
-        X, y = (
-            append_ones(federation.features[trains].astype(np.float64), intercept),
-            federation.labels[trains],
-        )
+        X = append_ones(federation.features[trains].astype(np.float64), intercept)
+        y = federation.labels[trains]
         size = np.sqrt((X**2).sum(0))
         X = X / np.where(size > 0, size, 1.0)  # columns of any scale
         left = y - X @ np.linalg.lstsq(X, y, rcond=None)[0]

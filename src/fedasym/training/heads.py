@@ -296,7 +296,8 @@ class Matrix(NamedTuple):
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
         """X_at X_b', where that takes fewer multiplications than moving the matrix each time."""
         d, outputs = self.shared.shape
-        rows, restricted = len(batch.weights), self.own is not None and (own or self.keep)
+        rows = len(batch.weights)
+        restricted = self.own is not None and (own or self.keep)
         if restricted or rows * (d + uses * outputs) >= 2 * uses * d * outputs:
             return None
         return product(self.rows(at), self.rows(batch).T, batch.weights.dtype)

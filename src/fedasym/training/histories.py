@@ -219,11 +219,10 @@ def configuration_lines(ranked: Ranked, chosen: Chosen) -> list[str]:
     others = [name for name in others if name != "loss"]
     vary = split_settings(groups)[1]
     protocols = len({group.protocol for group in groups}) > 1
-    uneven, several = (
-        len({len(group.runs) for group in groups}) > 1,
-        any(len(group.runs) > 1 for group in groups),
-    )
-    failed, tried = any(group.diverged is not None for group in groups), len(groups) > len(ranked)
+    uneven = len({len(group.runs) for group in groups}) > 1
+    several = any(len(group.runs) > 1 for group in groups)
+    failed = any(group.diverged is not None for group in groups)
+    tried = len(groups) > len(ranked)
     head = [
         "",
         "algorithm",
@@ -484,7 +483,8 @@ class Histories(Sequence[History], Result):
                 f'by is {by!r}: configurations are chosen by "validation" only, never by test'
                 " samples"
             )
-        chosen, ranked = self.chosen(), self.ranked()
+        chosen = self.chosen()
+        ranked = self.ranked()
         left = [name for name, group in chosen.items() if group is None]
         if len(left) == len(chosen):
             raise InvalidInput(f"nothing can be chosen: {explain_no_choice(ranked[left[0]])}")

@@ -292,7 +292,8 @@ class History(Result):
             raise InvalidInput(
                 f"client is None, but {name} has no shared model: name one of the clients"
             )
-        x, d = np.asarray(features), self.federation.dimension
+        x = np.asarray(features)
+        d = self.federation.dimension
         if x.ndim == 0 or x.shape[-1] != d:
             raise InvalidInput(
                 f"features have shape {x.shape}: the last axis must hold the {d} features"

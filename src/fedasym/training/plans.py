@@ -62,7 +62,8 @@ def batches(streams: Words, sizes: Integers, first: Integers | int, count: int, 
     >>> batches(mix_hash(0, [5]), np.array([3]), first=0, count=2, batch=2).shape
     (1, 2, 2)
     """
-    sizes, first = np.asarray(sizes), np.broadcast_to(first, streams.shape)
+    sizes = np.asarray(sizes)
+    first = np.broadcast_to(first, streams.shape)
     per_pass = -(-sizes // batch)
     rows = np.full((len(streams), count, batch), -1, np.int32)
     for length in np.unique(per_pass[sizes > 0]).tolist():
@@ -283,7 +284,9 @@ def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDAr
     """(m, 2) predictions that count in validation and test: samples, or real positions."""
     positions = federation.features.shape[1] if federation.sequences else 1
     each = np.full(len(federation.split), positions) if mask is None else mask.sum(1)
-    m, split, owner = len(federation.clients), federation.split, federation.owner
+    m = len(federation.clients)
+    split = federation.split
+    owner = federation.owner
     sides = [np.bincount(owner, weights=each * (split == side), minlength=m) for side in (1, 2)]
     return np.stack(sides, axis=1).astype(np.int64)
 

@@ -381,7 +381,8 @@ def tally(program: Program, data: Packed, member: Array, start: Array, outputs: 
     """Hits and losses of one block of tested rows, summed over validation and test."""
     block = partial(data.tested.read, first=data.tested.first[member] + start, count=program.block)
     hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
-    at, validation = start + jnp.arange(program.block), data.validation[member]
+    at = start + jnp.arange(program.block)
+    validation = data.validation[member]
     tests = (at >= validation) & (at < validation + data.test[member])
     sides = jnp.stack([at < validation, tests], axis=1)
     real = jnp.ones((program.block, data.tested.positions), bool)

@@ -260,7 +260,9 @@ class Tester:
             measured.append((stages, places, scores))
 
         def collect(outcomes: list[list[RunOutcome]]) -> None:
-            heads, broken, common = self.real(shared), np.asarray(diverged), kept()
+            heads = self.real(shared)
+            broken = np.asarray(diverged)
+            common = kept()
             for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
                 for number, client in enumerate(stages):
@@ -406,7 +408,9 @@ class Tester:
         passes: Sequence[int] | None,
     ) -> Walk:
         """The program for a group of clients."""
-        work, server, largest = self.work, self.server, int(self.sizes.training[group].max())
+        work = self.work
+        server = self.server
+        largest = int(self.sizes.training[group].max())
         per_pass = -(-largest // server.batch)
         kept = self.reads_memory(client)
         if kept:
@@ -417,7 +421,8 @@ class Tester:
             stops = [client.steps]
         else:  # on its own a client trains as many passes as there are rounds
             stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
-        steps, stage = max(stops[-1], 1), client.stage or server.stage
+        steps = max(stops[-1], 1)
+        stage = client.stage or server.stage
         form = (
             "head"
             if client.still or kept
@@ -439,7 +444,8 @@ class Tester:
 
     def piece(self, walk: Walk, runs: int, seeds: int, most: int) -> int:
         """How many clients go into one piece, by memory and by the time it takes."""
-        work, program = self.work, walk.program
+        work = self.work
+        program = walk.program
         batch = min(self.server.batch, program.width)
         rows = work.features if program.form == "head" else program.width
         products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.outputs * runs
@@ -504,7 +510,8 @@ class Runner:
         work, together = self.work, self.work.machine.together
         counts = work.federation.counts("train")
         largest = round_width(int(counts.max()))
-        gradients, keeps = server.local_steps * server.stage.gradients, server.stage.has_memory()
+        gradients = server.local_steps * server.stage.gradients
+        keeps = server.stage.has_memory()
         # what is kept is no client's span
         form = "head" if keeps else work.best_form(largest, gradients, server.batch)
         grams = (
@@ -547,7 +554,9 @@ class Runner:
 
         A test is collected while the next piece runs.
         """
-        work, schedule, data = self.work, tester.schedule, tester.data
+        work = self.work
+        schedule = tester.schedule
+        data = tester.data
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
         diverged = jnp.full(shared.shape[:2], -1, jnp.int32)
@@ -582,7 +591,8 @@ class Runner:
 
 def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
     """Gradient steps of everything, as `Work.report` counts them, to measure progress."""
-    total, training = 0, work.federation.counts("train")
+    total = 0
+    training = work.federation.counts("train")
     together = groups(training, work.many_groups)
     # a group's clients wait for its largest
     widest = [(len(group), int(training[group].max())) for group in together]

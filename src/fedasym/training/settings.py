@@ -466,7 +466,8 @@ class Quadratic:
 
     def __init__(self, batches: int) -> None:
         rng = np.random.default_rng(0)
-        self.centres, self.batches = rng.standard_normal((batches, *SHAPE)), batches
+        self.centres = rng.standard_normal((batches, *SHAPE))
+        self.batches = batches
 
     def __call__(self, at: Vector, batch: int = 0) -> Vector:
         """Of one of the batches."""

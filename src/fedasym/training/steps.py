@@ -208,7 +208,8 @@ class BatchGradients:
     def along(self, at: Model, direction: Model, batch: int = 0, by: Any = None) -> Model:
         """The Hessian at a model times a direction; `by`: as a difference without cancellation."""
         D = self.batch(batch)
-        z, u = self.outputs(at, D), self.products(direction, D)
+        z = self.outputs(at, D)
+        u = self.products(direction, D)
         exact = by is None
         return self.move(D, slope(self.task, z, u) if exact else difference(self.task, z, u, by))
 
@@ -334,7 +335,8 @@ def take_step(
     program: Program, space: Space, state: tuple[Point, Any], batches: list[BatchRows], rates: Rates
 ) -> tuple[Point, Any]:
     """One step of a client; an empty batch is none, whatever the step does without a gradient."""
-    (point, carried), stage = state, program.stage
+    (point, carried) = state
+    stage = program.stage
     bound = stage.at(**{name: rates[name] for name in stage.settings() if name in rates})
     gradient = BatchGradients(bound, program.task, space, point, batches)
     words = (Model.at(point), Model.at(space.start()), gradient, rates[program.rate])

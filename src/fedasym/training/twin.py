@@ -93,7 +93,8 @@ def run(
         n = sum(client.n for client in S)
         change, sent = np.zeros_like(W), np.zeros_like(W)
         for client in S:  # lines 4 to 11: each would do this on its own device
-            turn, memory = turns[client.name], (kept[client.name], common)
+            turn = turns[client.name]
+            memory = (kept[client.name], common)
             w, kept[client.name], beside = local_work(algorithm, client, W, r, turn, memory)
             change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
             sent += 0 if beside is None else client.n / n * beside
@@ -219,7 +220,8 @@ def pooled_mean(
     sum_, count = 0.0, 0
     for client in federation.clients:
         W = np.asarray(heads[client] if isinstance(heads, Mapping) else heads)
-        rows, intercept = federation.rows(client, split), len(W) > federation.dimension
+        rows = federation.rows(client, split)
+        intercept = len(W) > federation.dimension
         D = batch_of(federation, rows, intercept, padding, W.dtype)
         sum_, count = sum_ + total(W, D), count + int(np.count_nonzero(D.weights))
     return sum_ / count if count else float("nan")
@@ -239,7 +241,8 @@ def batch_of(
 ) -> Batch:
     """The samples in these rows of the federation."""
     X = federation.features[rows].reshape(-1, federation.dimension).astype(dtype)
-    labels, classes = federation.labels[rows], federation.classes is not None
+    labels = federation.labels[rows]
+    classes = federation.classes is not None
     shown = np.arange(federation.outputs)
     Y = labels.reshape(-1, 1) == shown if classes else labels.reshape(-1, federation.outputs)
     real = np.ones(len(X))
@@ -331,7 +334,8 @@ def take_steps(
     state: Any = None,
 ) -> tuple[Head, Any]:
     """A stage's step, batch after batch, from W: the head and the state; keep: in `own` rows."""
-    w, state = W, stage.init(W) if stage.has_state() and state is None else state
+    w = W
+    state = stage.init(W) if stage.has_state() and state is None else state
     for D in work:
         w, state = stage.advance((w, W, Gradients(D, own, keep), rate), state)
         w = np.where(own, w, W) if keep and own is not None else w
@@ -391,9 +395,11 @@ class Client:
     def steps(self, r: int, turn: int, each: int) -> Iterator[list[Batch]]:
         """The batches of round r's K local steps, `each` for a step; `turn`: its earlier rounds."""
         K = self.settings.local_steps
-        stream, first = mix_hash(self.seed, TRAINING, self.identity, r + 1), 0
+        stream = mix_hash(self.seed, TRAINING, self.identity, r + 1)
+        first = 0
         if self.protocol.continued_passes:
-            stream, first = mix_hash(self.seed, TRAINING, self.identity, 0), turn * K * each
+            stream = mix_hash(self.seed, TRAINING, self.identity, 0)
+            first = turn * K * each
         work = self.batches(stream, first, K * each)
         for _ in range(K):
             yield [next(work) for _ in range(each)]

@@ -311,7 +311,8 @@ def solve_scores(
     shape: tuple[int, ...],
 ) -> Accuracy:
     """The scores of one algorithm in the shape of the answer."""
-    pair, ridge = canonical_pair(algorithm), ridge_of(algorithm, shape)
+    pair = canonical_pair(algorithm)
+    ridge = ridge_of(algorithm, shape)
     if world.classes == 2:
         return shape_scores(
             [score_state(limits.logistic_limit(pair, worlds, ridge), worlds.eps)], shape
@@ -384,7 +385,8 @@ def posterior(state: State, eps: Array) -> tuple[Array, Array]:
 
 def score_rule(found: limits.SoftmaxAnswer) -> Accuracy:
     """More than two classes: all scores of a rule, the Brier score halved as for two."""
-    rule, at = found.rule, {"ridge": found.ridge, "step": found.step, "time": found.time}
+    rule = found.rule
+    at = {"ridge": found.ridge, "step": found.step, "time": found.time}
     chance = 1 / rule.classes
     if not found.probable:
         return Accuracy(

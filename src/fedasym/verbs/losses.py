@@ -275,7 +275,8 @@ def predict_by_drawing(
         " itself."
     )
     if asked.clients is None and not asked.several:
-        rows, title = draw_limits(worlds[0], chosen), f"{what} · infinitely many clients"
+        rows = draw_limits(worlds[0], chosen)
+        title = f"{what} · infinitely many clients"
         return Comparison(rows, title, (drawn,), world=world)
     from fedasym.verbs.simulation import simulate
 

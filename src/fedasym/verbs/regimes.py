@@ -161,7 +161,8 @@ def check_axes(
             raise InvalidInput(
                 f"{name} is {value!r}: give one number; for several, put {name} into vary"
             )
-    axes, variable = {}, (*world.ranges, *OPTIONS)
+    axes = {}
+    variable = (*world.ranges, *OPTIONS)
     for name, values in vary.items():
         if name not in variable:
             raise unknown_name("parameter in vary", name, variable)
@@ -353,10 +354,12 @@ def interpolation(
     if end is None:
         best = np.full(gamma.shape, lam) if lam is not None else rtfa_state(worlds, None).ridge
         fit = solve_ridge(e, gamma, best, c, eps)  # type: ignore[arg-type]
-        found, personal = mixing.mix_weights(e, c, fit, alpha), LogisticAnswer(fit, ridge=best)
+        found = mixing.mix_weights(e, c, fit, alpha)
+        personal = LogisticAnswer(fit, ridge=best)
     else:
         mix = mixing.add_direction if np.all(end.separable) else mixing.mix_weights
-        found, personal = mix(e, c, end.fit, alpha), LogisticAnswer(end.fit, endless=end.separable)
+        found = mix(e, c, end.fit, alpha)
+        personal = LogisticAnswer(end.fit, endless=end.separable)
     states = LogisticAnswer(found.state), personal, LogisticAnswer(fedavg(e, eps))
     mixed, own, shared = (shape_scores([score_state(each, eps)], world.shape) for each in states)
     weight = box(np.broadcast_to(found.alpha, gamma.shape), world.shape)
@@ -380,7 +383,9 @@ def mix_multinomial(
             "the population holds arrays: with more than two classes give plain numbers, one world"
             " at a time"
         )
-    e, gamma, C = world.energies, float(np.asarray(world.aspect)), world.classes
+    e = world.energies
+    gamma = float(np.asarray(world.aspect))
+    C = world.classes
     if lam == 0:
         raise ridges.refuse_convergence(C)
     fit = (

@@ -371,7 +371,8 @@ def miss_centre(
         )
     if spectrum.scale is None:
         return finite_optimum(moments, own, plan.clients)
-    s, zero = spectrum.scale, np.zeros_like(own.bias)
+    s = spectrum.scale
+    zero = np.zeros_like(own.bias)
     bias, noise = zero.copy(), zero.copy()
     for rows, filter_, _ in local_filters(algorithm, plan, world):
         for i in rows[np.isfinite(plan.clients[rows])]:
@@ -398,13 +399,15 @@ def miss_centre(
 def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Array]:
     """Energies by setting, reported round and atom, (P, R, K), and lengths of updates (P, R)."""
     P, K = start.first.shape
-    rule, shares = start.plan.rule(start.dimension, start.poisson), start.world.spectrum.weights
+    rule = start.plan.rule(start.dimension, start.poisson)
+    shares = start.world.spectrum.weights
     bias, noise, lengths = (
         np.empty((P, reported.size, K)),
         np.empty((P, reported.size, K)),
         np.empty((P, reported.size)),
     )
-    M, left = ErrorEnergies(start.first.copy(), np.zeros((P, K))), np.ones((P, K))
+    M = ErrorEnergies(start.first.copy(), np.zeros((P, K)))
+    left = np.ones((P, K))
     at = 0
     for t in range(int(reported[-1]) + 1):
         after, length, step = advance_energies(M, start.moments, start.own, rule, shares)
@@ -416,19 +419,19 @@ def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEne
             )
             lengths[:, at] = length
             at += 1
-        M, left = after, left * (1 - step[:, None] * start.moments.p)
+        M = after
+        left = left * (1 - step[:, None] * start.moments.p)
     return ErrorEnergies(bias, noise), lengths
 
 
 def linear_map(start: Start) -> tuple[Array, Array]:
     """The round as M -> A M + c, not clipped: A (P, K, K), and c for bias and noise, (P, K, 2)."""
     K = start.first.shape[1]
-    rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
-    a, spread, share = (
-        rule.step[:, None],
-        (rule.step**2 / rule.cohort)[:, None],
-        rule.share[:, None],
-    )
+    rule = start.plan.rule(start.dimension, start.poisson)
+    p = start.moments.p
+    a = rule.step[:, None]
+    spread = (rule.step**2 / rule.cohort)[:, None]
+    share = rule.share[:, None]
     A = spread[..., None] * start.moments.T
     A[:, np.arange(K), np.arange(K)] += (1 - a * p) ** 2 + (
         spread * share * p**2 if start.poisson else 0
@@ -439,7 +442,8 @@ def linear_map(start: Start) -> tuple[Array, Array]:
 def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
     """Energies after each setting's last round (P, 1, K), by powers of the map: no clipping."""
     P, K = start.first.shape
-    rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
+    rule = start.plan.rule(start.dimension, start.poisson)
+    p = start.moments.p
     A, c = linear_map(start)
     a = rule.step[:, None]
     M = np.stack([start.first, np.zeros((P, K))], axis=-1)
@@ -476,7 +480,8 @@ def personalise_energies(
 ) -> tuple[Array, Array, Array | None]:
     """Bias, variance and ridge of own models, (P, R), from energies (P, R, K) of shared errors."""
     P, R, K = M.bias.shape
-    world, rows = start.world, np.repeat(np.arange(P), R)
+    world = start.world
+    rows = np.repeat(np.arange(P), R)
     g = np.broadcast_to(world.g, (P, K))
     shift = (world.r2[:, None] * g)[:, None] + M.bias
     one = Worlds(np.ones(P * R), world.s2[rows], world.gamma[rows], g[rows], world.spectrum)

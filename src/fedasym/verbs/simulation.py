@@ -204,7 +204,8 @@ def simulate(
 
 def check_room(dimension: int) -> None:
     """Refuse a dimension whose square matrices exceed memory; the number of clients is free."""
-    needed, there = MATRICES * 8.0 * min(dimension, 10**12) ** 2, physical_memory()
+    needed = MATRICES * 8.0 * min(dimension, 10**12) ** 2
+    there = physical_memory()
     if needed > 0.8 * there:
         largest = int((0.8 * there / (8 * MATRICES)) ** 0.5)
         raise InvalidInput(
@@ -401,7 +402,8 @@ def summarise_losses(
             ),
         )
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
-    trials, title = len(found[0]), simulation_title(setting, len(found[0]))
+    trials = len(found[0])
+    title = simulation_title(setting, len(found[0]))
     result = Simulation(
         rows,
         title,
@@ -481,7 +483,8 @@ def simulate_accuracies(request: SimulationRequest) -> Simulation[SimulatedAccur
     if not request.alike:
         raise InvalidInput(f"world is {list(request.worlds)!r}: give one ClassPopulation at a time")
     (world,), trials = request.worlds, request.trials
-    dimension, clients = whole("dimension", request.dimension, 2), request.clients
+    dimension = whole("dimension", request.dimension, 2)
+    clients = request.clients
     clients = None if clients is None else whole("clients", clients, 1)
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, one world at a time")
@@ -551,7 +554,8 @@ def one_labelled_trial(
     from fedasym.exact import class_clients
     from fedasym.theory.classes.limits import canonical_pair
 
-    world, seed = layout.world, request.seed
+    world = layout.world
+    seed = request.seed
     theta0 = class_clients.draw_shared(layout, seed, trial)
 
     def draw(role: int, count: int) -> list[DrawnClassClient]:
@@ -561,13 +565,12 @@ def one_labelled_trial(
         ]
 
     if clients is None:
-        looked, shared = (
-            draw(class_clients.CLIENT, LOOKED_AT),
-            class_clients.shared_shrinkage(world) * theta0,
-        )
+        looked = draw(class_clients.CLIENT, LOOKED_AT)
+        shared = class_clients.shared_shrinkage(world) * theta0
     else:
         members = draw(class_clients.CLIENT, clients)
-        looked, shared = members[:LOOKED_AT], class_clients.fit_pooled(members)
+        looked = members[:LOOKED_AT]
+        shared = class_clients.fit_pooled(members)
         if not request.member:
             looked = draw(class_clients.NEWCOMER, LOOKED_AT)
     starts = class_clients.Starts(shared, class_clients.squared_slope(world) * theta0)
@@ -576,7 +579,8 @@ def one_labelled_trial(
         rng = seeded_generator(seed, trial, 3, place)
         models: dict[tuple[object, ...], tuple[Array, bool]] = {}
         for each in chosen:
-            pair, row = canonical_pair(each), rows[each.name]
+            pair = canonical_pair(each)
+            row = rows[each.name]
             at = {
                 name: None if (x := getattr(row, name)) is None else float(x)
                 for name in ("ridge", "step", "time")

@@ -166,7 +166,8 @@ class TrialPlan:
 def make_plan(setting: TrialSetting) -> TrialPlan:
     """Lay out the clients and ask the theory."""
     kinds = tuple(draws.kinds_of(setting.worlds, setting.dimension))
-    chosen, notes = list(setting.algorithms), []
+    chosen = list(setting.algorithms)
+    notes = []
     if any(kind.optimum is None for kind in kinds):
         lonely = [each.name for each in chosen if each.shares_nothing]
         chosen = [each for each in chosen if not each.shares_nothing]
@@ -174,7 +175,8 @@ def make_plan(setting: TrialSetting) -> TrialPlan:
             raise MissingNorm(f"{lonely[0]}: {MissingNorm()}")
         notes += [f"Left out {' and '.join(lonely)}: {MissingNorm()}."] if lonely else []
     pulls: dict[tuple[object, ...], Pull] = {}
-    rows, exact = [], [kind.population for kind in kinds]
+    rows = []
+    exact = [kind.population for kind in kinds]
     for algorithm in chosen:
         predicted, limit, ridge, missing = foresee_losses(algorithm, setting, exact)
         notes += missing
@@ -227,7 +229,8 @@ def foresee_losses(
             parts = ([getattr(risk, name) for risk in endless] for name in RISK_PARTS)
             limit = Risk(*(np.array(part, dtype=float) for part in parts))  # no ridge is NaN
         except NoFormula as reason:
-            limit, missing = Risk(nothing, nothing, nothing), [f"No limit for {reason}."]
+            limit = Risk(nothing, nothing, nothing)
+            missing = [f"No limit for {reason}."]
         try:
             found = predict_finite(algorithm, setting, exact)
         except NoFormula as reason:
@@ -275,7 +278,8 @@ def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
                 key = id(each.pull)
                 if key not in seen:
                     seen[key] = see_shared(client, models.get(key), j if plan.member else None)
-                stage, ridge = each.algorithm.personalise, each.ridge_of(kind)
+                stage = each.algorithm.personalise
+                ridge = each.ridge_of(kind)
                 q = expectation.learned_share(stage, client.x, ridge)
                 bias, variance = seen[key]
                 rows[each.name].append((bias(q), variance(q)))
@@ -366,7 +370,8 @@ def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
     found: Losses = {}
     for done, each in enumerate(plan.algorithms, start=1):
         found[each.name] = []
-        start, own = np.zeros(first.s.size), {}
+        start = np.zeros(first.s.size)
+        own = {}
         if plan.member or not each.algorithm.shares_nothing:
             models = fit_samples(each, federation)
             start, own = models.shared, models.personal
@@ -380,7 +385,8 @@ def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
 
 def fit_samples(each: Planned, federation: list[Sample]) -> LinearFit:
     """An algorithm fitted to everyone's samples, with the weights and ridges of the plan."""
-    p, ridge = np.ones(len(federation)), None
+    p = np.ones(len(federation))
+    ridge = None
     if each.pull is not None:
         p = np.array([each.pull.p[one.kind.place] for one in federation])
     if each.ridge is not None:
@@ -394,5 +400,6 @@ def fit_samples(each: Planned, federation: list[Sample]) -> LinearFit:
 def fit_newcomer(each: Planned, one: Sample, shared: Array) -> Array:
     """The model of a client that took no part in the shared one."""
     ridge = each.ridge_of(one.kind)
-    client, stage = Client.of(0, one.X, one.y), each.algorithm.personalise
+    client = Client.of(0, one.X, one.y)
+    stage = each.algorithm.personalise
     return fit_personal(stage, client, shared, np.inf if ridge is None else ridge)

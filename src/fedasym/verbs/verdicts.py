@@ -151,7 +151,8 @@ def accuracy_verdicts(table: Comparison[Accuracy]) -> list[str]:
     """The sentences for a single world; none for a grid."""
     if table.stack().ndim != 1:
         return []
-    have, lines = set(table), []
+    have = set(table)
+    lines = []
     if {"rtfa", "fedavg"} <= have:
         lines.append(tuning_of_accuracies(table))
     if {"rtfa", "local_ridge"} <= have:

@@ -97,7 +97,8 @@ def check_energies(
     """The shares of energy that were given, one per atom, where any were."""
     if weights is None:
         return None
-    name, array = f"{owner}_weights", floats(weights)
+    name = f"{owner}_weights"
+    array = floats(weights)
     if array is None:
         raise InvalidInput(f"{name} is {weights!r}: give one number per atom of the spectrum")
     if np.any(np.asarray(power) != 0):

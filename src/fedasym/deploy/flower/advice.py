@@ -96,9 +96,11 @@ def solve_least_squares(
     True
     """
     start = gradient(np.zeros((problems, power.size)))
-    w, r = np.zeros_like(start), -start
+    w = np.zeros_like(start)
+    r = -start
     z = r / power
-    p, rho = z, (r * z).sum(1, keepdims=True)
+    p = z
+    rho = (r * z).sum(1, keepdims=True)
     first = rho.copy()
     for _ in range(2 * power.size + 10):
         going = rho > close**2 * first
@@ -108,7 +110,8 @@ def solve_least_squares(
         curved = (p * Ap).sum(1, keepdims=True)
         step = np.divide(rho, curved, out=np.zeros_like(rho), where=going & (curved > 0))
         w, r = w + step * p, r - step * Ap
-        z, before = r / power, rho
+        z = r / power
+        before = rho
         rho = (r * z).sum(1, keepdims=True)
         p = z + np.divide(rho, before, out=np.zeros_like(rho), where=before > 0) * p
     return w
@@ -169,7 +172,8 @@ def read_features_and_groups(
     """The node's clients in the features that are alive anywhere, and the group of each."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         asked = config_in(message.content)
-        live, groups = np.array(asked[LIVE_KEY], bool), list(map(int, asked[GROUPS_KEY]))
+        live = np.array(asked[LIVE_KEY], bool)
+        groups = list(map(int, asked[GROUPS_KEY]))
         if live.shape != (federation.dimension,) or not live.any():
             raise ValueError("the features that are alive do not fit the data")
     data = training_data(federation, live)
@@ -245,7 +249,9 @@ class Advisor:
 
     def __init__(self, grid: Grid, config: Mapping[str, Any]) -> None:
         rules = RunConfiguration.of("fedavg", config)
-        self.grid, self.timeout, self.data_name = Attentive(grid), rules.timeout, rules.data_name
+        self.grid = Attentive(grid)
+        self.timeout = rules.timeout
+        self.data_name = rules.data_name
         self.attendance = Attendance(rules.min_nodes, rules.timeout)
         self.nodes: dict[int, NodeSummary] = {}
 
@@ -276,7 +282,8 @@ class Advisor:
         usual = max(sizes, key=sizes.count) if sizes else 0
         for node, member in told.items():
             known = {name for each in self.nodes.values() for name in each.clients}
-            size, samples = member.power.size, sum(member.clients.values())
+            size = member.power.size
+            samples = sum(member.clients.values())
             if size != usual:
                 troubles[node] = Trouble(
                     f"it has {size} features, and the others {usual}", permanent=True
@@ -300,10 +307,8 @@ class Advisor:
         self.live = np.asarray(power) > 0
         order = sorted(name for member in self.nodes.values() for name in member.clients)
         self.groups = {name: group_of(place) for place, name in enumerate(order)}
-        samples, d = (
-            sum(sum(member.clients.values()) for member in self.nodes.values()),
-            int(self.live.sum()),
-        )
+        samples = sum(sum(member.clients.values()) for member in self.nodes.values())
+        d = int(self.live.sum())
         if d == 0:
             raise InvalidInput(
                 "all features are 0 on every node: check how the nodes read their data"
@@ -330,7 +335,8 @@ class Advisor:
         self, arrays: Mapping[str, NDArray[np.float64]], config: Mapping[str, Any]
     ) -> list[Summary]:
         """The summaries of all clients, in the order of their hashes."""
-        d, twice = int(self.live.sum()), TOLD_KEY in config
+        d = int(self.live.sum())
+        twice = TOLD_KEY in config
         log.info("Asking %d nodes for summaries", len(self.nodes))
         told = self.ask_all(
             "tell",

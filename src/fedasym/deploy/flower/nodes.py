@@ -85,7 +85,8 @@ class SavedHead:
 
     def predict(self, features: ArrayLike) -> NDArray[Any]:
         """Class names, or values in regression, for samples in rows."""
-        x, d = np.asarray(features, float), len(self.head) - bool(self.about["bias"])
+        x = np.asarray(features, float)
+        d = len(self.head) - bool(self.about["bias"])
         if x.ndim == 0 or x.shape[-1] != d or not np.isfinite(x).all():
             raise InvalidInput(
                 f"features have shape {x.shape}: the last axis must hold {d} features, all finite"
@@ -221,7 +222,8 @@ def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
             "data-path is missing: start this node with --node-config 'data-path=\"...\"'",
         )
     with report_as(Fault.BAD_CONFIGURATION):
-        options, path = read_options(node_config, run_config), path_of("data-path", place)
+        options = read_options(node_config, run_config)
+        path = path_of("data-path", place)
     if place == SYNTHETIC:
         drawn = draw_trial_clients(options.get("task"))
         return replace(
@@ -323,7 +325,8 @@ def partition_of(federation: Federation, node_config: Mapping[str, Any]) -> Fede
     """Every `num-partitions`-th client from `partition-id` on; by default all of them."""
     if "partition-id" not in node_config:
         return federation
-    first, step = node_config["partition-id"], node_config.get("num-partitions", 1)
+    first = node_config["partition-id"]
+    step = node_config.get("num-partitions", 1)
     if not (isinstance(first, int) and isinstance(step, int) and 0 <= first < step):
         raise NodeFault(
             Fault.BAD_CONFIGURATION,
@@ -379,10 +382,8 @@ def introduce_clients(
         "outputs": federation.outputs,
         "task": federation.task,
     }
-    samples, tested = (
-        federation.counts("train").tolist(),
-        int(np.count_nonzero(federation.counts("test"))),
-    )
+    samples = federation.counts("train").tolist()
+    tested = int(np.count_nonzero(federation.counts("test")))
     counted = {
         split: count_predictions(federation, split, protocol.count_padding)
         for split in ("validation", "test")
@@ -410,7 +411,8 @@ def train_clients(
             )
         ),
     )
-    change, samples = np.zeros_like(shared), 0
+    change = np.zeros_like(shared)
+    samples = 0
     for client, turn in drawn:
         w = local_work(configuration.algorithm, client, shared, round_ - 1, turn).head
         change, samples = change + client.n * (w - shared), samples + client.n
@@ -424,7 +426,8 @@ def evaluate_clients(
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
     configuration = read_configuration(algorithm, context)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
-    name, folder = configuration.algorithm.name, heads_folder(context.node_config)
+    name = configuration.algorithm.name
+    folder = heads_folder(context.node_config)
     about = {
         "algorithm": name,
         "round": round_,
@@ -433,7 +436,10 @@ def evaluate_clients(
         "bias": configuration.protocol.intercept,
     }
     about["classes"] = None if federation.classes is None else list(federation.classes)
-    own, theirs, validated, hurt = HeadScores(), HeadScores(), HeadScores(), 0
+    own = HeadScores()
+    theirs = HeadScores()
+    validated = HeadScores()
+    hurt = 0
     for client in working_clients(federation, configuration):
         head = own_head(configuration.algorithm, client, shared, round_)
         if np.isfinite(
@@ -471,7 +477,8 @@ def read_head_and_round(
 ) -> tuple[NDArray[np.float64], int]:
     """The shared head and the number of the round that the server sends."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
-        shared, round_ = array_of(content), config_in(content)["server-round"]
+        shared = array_of(content)
+        round_ = config_in(content)["server-round"]
         if shared.shape != (
             federation.dimension + configuration.protocol.intercept,
             federation.outputs,

@@ -97,7 +97,9 @@ def sort_replies(
     replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Reading]
 ) -> tuple[dict[int, Reading], dict[int, Trouble]]:
     """What `read` takes from each node's reply, and for every other node what is wrong with it."""
-    expected, taken, wrong = set(nodes), {}, {}
+    expected = set(nodes)
+    taken = {}
+    wrong = {}
     for reply in replies:
         node = reply.metadata.src_node_id
         if node not in expected or node in taken or node in wrong:
@@ -168,7 +170,9 @@ class Attendance:
         what is wrong with which. A permanent fault is told once: such a node is not asked again in
         this run.
         """
-        since, met, told = time.monotonic(), set[int](), -1
+        since = time.monotonic()
+        met = set[int]()
+        told = -1
         while True:
             connected = sorted(grid.get_node_ids())
             self.meet(

@@ -157,7 +157,8 @@ class Personalized(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Draw clients among those of connected nodes; a node hears of its own ones alone."""
-        connected, settings = self.present(grid), self.configuration.settings
+        connected = self.present(grid)
+        settings = self.configuration.settings
         self.shared = np.asarray(arrays[HEAD].numpy(), np.float64)
         self.drawn = self.roster.draw(
             connected, self.configuration.seed, server_round - 1, settings.cohort
@@ -280,7 +281,8 @@ class Personalized(Strategy):
 
     def scores_of(self, node: int, content: RecordDict) -> dict[str, float]:
         """A node's scores, by the rules."""
-        told, known = metrics_in(content), self.roster.nodes[node]
+        told = metrics_in(content)
+        known = self.roster.nodes[node]
         count_in(told, "num-examples", known.test)
         count_in(told, "num-validation-examples", known.validation)
         kinds = ("loss",) if self.kind[2] == "regression" else ("accuracy", "loss")

@@ -130,7 +130,8 @@ class Board:
 
     def read(self) -> dict[str, tuple[float, str]]:
         """All that is new since the last look."""
-        said, self.said = self.said, {}
+        said = self.said
+        self.said = {}
         return said
 
 
@@ -171,7 +172,8 @@ class TaskPool:
         self.out: dict[Any, Task] = {}  # by the reference of the result
         self.begun: dict[str, tuple[float, str]] = {}  # what the tasks at work have said
         self.crashes: Counter[str] = Counter()
-        self.looked, self.slots = 0.0, self._slots()
+        self.looked = 0.0
+        self.slots = self._slots()
         if not self.slots:
             told = (
                 f"no node of the cluster has the {self.needs} that a task is given: there are"

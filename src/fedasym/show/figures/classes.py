@@ -104,7 +104,8 @@ def draw_accuracies(table: Comparison[Accuracy], path: str | Path) -> Path:
     lines = [name for name in ("fedavg", "local", "bayes") if name in table]
     for each in axes:
         for name in lines:
-            tint, level = colour_method(name), float(table[name].accuracy)
+            tint = colour_method(name)
+            level = float(table[name].accuracy)
             each.axhline(level, color=tint, linewidth=1.3, linestyle=DASHES[name])
     figure.canvas.draw()
     for name, y, offset in ends:
@@ -150,11 +151,13 @@ def draw_accuracy_path(found: FineTuning[Accuracy], path: str | Path) -> Path:
     t, accuracy = found.times[order], found.accuracy[order]
     wide = t[-1] > 50 * t[t > 0].min(initial=np.inf)
     if wide and t[0] == 0:  # a logarithmic axis has no 0: the shared model is a line
-        level, tint = float(accuracy[0]), colour_method("fedavg")
+        level = float(accuracy[0])
+        tint = colour_method("fedavg")
         axes.axhline(level, color=tint, linewidth=1.3)
         look: dict[str, Any] = {"fontsize": 9, "ha": "right", "va": "bottom", "color": tint}
         axes.text(0.99, level, "fedavg", transform=axes.get_yaxis_transform(), **look)
-        t, accuracy = t[1:], accuracy[1:]
+        t = t[1:]
+        accuracy = accuracy[1:]
     draw_peak(axes, t, accuracy, (best, top), colour_method("ftfa"))
     axes.set_xscale("log" if wide else "linear")
     unit = "training time: step x steps" if found.step is None else "gradient steps"
@@ -171,7 +174,8 @@ def draw_accuracy_diagram(diagram: Diagram, path: str | Path) -> Path:
     names = list(diagram.axes)
     if len(names) == 1:
         show_percent(axes)
-        x, ends = diagram.axes[names[0]], []
+        x = diagram.axes[names[0]]
+        ends = []
         first, second = diagram.first_values, diagram.second_values
         for name, accuracy in ((diagram.first, first), (diagram.second, second)):
             axes.plot(x, accuracy, color=colour_method(name), linewidth=2)
@@ -231,7 +235,8 @@ def draw_simulated_accuracies(simulation: Simulation[SimulatedAccuracy], path: s
     axes.spines[["top", "right"]].set_visible(False)
     tick: dict[str, Any] = {"marker": "|", "markersize": 15, "markeredgewidth": 1.6, "color": INK}
     for place, name in enumerate(names):
-        row, tint = simulation[name], colour_method(name)
+        row = simulation[name]
+        tint = colour_method(name)
         axes.hlines(place, row.low, row.high, color=tint, linewidth=5, alpha=0.35)
         predicted = float(row.predicted.accuracy)
         axes.plot([predicted], [place], linestyle="none", **tick)
@@ -276,7 +281,8 @@ def draw_bars(
     """A mark and interval for each algorithm with a finite value. screen: for a page."""
     drawn = [bar for bar in bars if math.isfinite(bar.value)]
     if screen is None:
-        letters, (figure, axes) = 9.0, canvas(6.4, 1.0 + 0.42 * len(drawn))
+        letters = 9.0
+        (figure, axes) = canvas(6.4, 1.0 + 0.42 * len(drawn))
     else:
         names = 8 * max(len(bar.name) for bar in drawn) + 14
         height = ROW * len(drawn) + 56
@@ -284,7 +290,8 @@ def draw_bars(
         figure, axes = page_canvas(screen.width, height, left=names, bottom=48)
     marks = marks_of(bar.name for bar in drawn)
     for place, bar in enumerate(drawn):
-        mark, ends = marks[bar.name], [bar.low, bar.high]
+        mark = marks[bar.name]
+        ends = [bar.low, bar.high]
         if np.isfinite(ends).all():
             line: dict[str, Any] = {"linewidth": 5, "alpha": 0.35, "solid_capstyle": "round"}
             axes.plot(ends, [place, place], color=mark.colour, **line)

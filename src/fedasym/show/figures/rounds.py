@@ -96,10 +96,8 @@ def draw_curves(
     if screen is None:
         figure, axes = canvas(7.6, 4.6)
     else:
-        letters, columns = (
-            LETTERS,
-            max(int(screen.width / (50 + 7 * max(map(len, labels.values())))), 1),
-        )
+        letters = LETTERS
+        columns = max(int(screen.width / (50 + 7 * max(map(len, labels.values())))), 1)
         below = ROW * -(-len(labels) // columns) + 6
         figure, axes = page_canvas(
             screen.width, screen.height + below, left=46, bottom=44 + below, top=24
@@ -108,7 +106,8 @@ def draw_curves(
     handles = {}
     for key in reversed(order):
         # a dashed line may coincide with a solid one: it goes on top
-        mark, over = (marks[key], 2.5 if marks[key].dash else 2.0)
+        mark = marks[key]
+        over = 2.5 if marks[key].dash else 2.0
         for paper, held in ((True, published), (False, ours)):
             if key in held:
                 draw_curve(axes, held[key], mark, over, labels[key, paper], paper=paper)
@@ -320,7 +319,8 @@ def draw_sweep(
         across="rounds (local training: epochs)" if alone else "rounds",
         up=vertical_label(results),
     )
-    marks, loss = marks_of([*curves, *published]), results.statistic == "loss"
+    marks = marks_of([*curves, *published])
+    loss = results.statistic == "loss"
     drawn = scale_curves(results, curves), scale_curves(results, published)
     return draw_curves(*drawn, marks, words, loss=loss, screen=screen)
 
@@ -336,7 +336,8 @@ def draw_gains(
         up=vertical_label(results),
         names={epochs: describe_epochs(epochs) for epochs in (*by_epochs, *published)},
     )
-    marks, loss = scale_of([*by_epochs, *published]), results.statistic == "loss"
+    marks = scale_of([*by_epochs, *published])
+    loss = results.statistic == "loss"
     drawn = scale_curves(results, by_epochs), scale_curves(results, published)
     return draw_curves(*drawn, marks, words, loss=loss, screen=screen)
 
@@ -465,7 +466,8 @@ def draw_training(histories: Histories, path: str | Path) -> Path:
             tuple(group.rounds), scale * group.curves(f"shared_{quantity}").mean(0, keepdims=True)
         )
         if not np.array_equal(shared.mean, next(iter(curves.values())).mean, equal_nan=True):
-            curves["shared model"], marks["shared model"] = shared, Mark("shared", INK, "")
+            curves["shared model"] = shared
+            marks["shared model"] = Mark("shared", INK, "")
     # without sharing there are no rounds, only passes
     kinds = {group.algorithm.shares_nothing for group in groups.values()}
     words = Words(

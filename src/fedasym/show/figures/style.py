@@ -79,7 +79,8 @@ def marks_of(names: Iterable[str]) -> dict[str, Mark]:
         if name in ALGORITHMS:
             found[name] = ALGORITHMS[name]
             continue
-        mark, known = SPARE[spare % len(SPARE)], REGISTRY.at_hand(name)
+        mark = SPARE[spare % len(SPARE)]
+        known = REGISTRY.at_hand(name)
         found[name] = mark if known is None else mark._replace(marker=known.marker or mark.marker)
         spare += 1
     return found
@@ -253,7 +254,8 @@ def embed(
         if each.tag == f"{NAMESPACE}defs" and each.find(f"{NAMESPACE}clipPath") is not None
     )
     for each in plain.iter():
-        each.tag, each.tail = each.tag.removeprefix(NAMESPACE), None
+        each.tag = each.tag.removeprefix(NAMESPACE)
+        each.tail = None
         each.text = each.text.strip() or None if each.text else None
         write_attributes(each)
     if read is not None:
@@ -309,7 +311,8 @@ def tell_points(figure: Figure, svg: ET.Element, read: Callable[[float, float], 
     groups = {each.get("id"): each for each in svg.iter("g")}
     for axes in figure.axes:
         for line in axes.get_lines():
-            name, group = line.get_gid(), groups.get(line.get_gid())
+            name = line.get_gid()
+            group = groups.get(line.get_gid())
             if name is None or group is None:
                 continue
             x, y = (np.asarray(each, dtype=float) for each in line.get_data())

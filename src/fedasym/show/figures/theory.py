@@ -67,7 +67,8 @@ def draw_table(table: Comparison[Risk], path: str | Path) -> Path:
         axes.barh(row, bias[row], color=tint, height=0.62)
         hatched: dict[str, Any] = {"facecolor": "white", "edgecolor": tint, "hatch": "////"}
         axes.barh(row, variance[row], left=bias[row], height=0.62, **hatched)
-        ridge, loss = table[name].ridge, bias[row] + variance[row]
+        ridge = table[name].ridge
+        loss = bias[row] + variance[row]
         text = number(loss) + ("" if ridge is None else f"  (ridge {number(ridge)})")
         look: dict[str, Any] = {"va": "center", "fontsize": 9, "color": INK}
         weight = "bold" if loss <= lowest else "normal"
@@ -162,7 +163,8 @@ def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
     finite = np.isfinite(path.times)
     order = np.argsort(path.times[finite])
     t = path.times[finite][order]
-    ends, marker = [], "o" if t.size < 15 else None
+    ends = []
+    marker = "o" if t.size < 15 else None
     for label, values, tint in (
         ("loss", path.loss, INK),
         ("bias", path.bias, ALGORITHMS["fedavg"].colour),
@@ -199,7 +201,8 @@ def draw_over_values(simulation: Simulation[Simulated], path: str | Path) -> Pat
     """Losses over the parameter that varies: the prediction as a line, the limit dashed."""
     assert simulation.vary is not None
     name, values = simulation.vary
-    word, x = name.replace("_", " "), np.array(values, dtype=float)
+    word = name.replace("_", " ")
+    x = np.array(values, dtype=float)
     figure, axes = canvas(7.6, 4.8)
     wide = x[0] > 0 and x[-1] / x[0] >= WIDE
     fine = np.geomspace(x[0], x[-1], FINE) if wide else np.linspace(x[0], x[-1], FINE)
@@ -229,14 +232,16 @@ def draw_over_values(simulation: Simulation[Simulated], path: str | Path) -> Pat
 
 def draw_by_algorithm(simulation: Simulation[Simulated], path: str | Path) -> Path:
     """One row per algorithm, with one mark per kind of client where they differ."""
-    names, kinds = list(simulation), max(len(simulation.labels), 1)
+    names = list(simulation)
+    kinds = max(len(simulation.labels), 1)
     if kinds > MOST_KINDS:
         raise InvalidInput(
             f"{kinds} kinds of clients are too many for a figure: draw {MOST_KINDS}, or use table()"
         )
     figure, axes = canvas(7.6, 1.3 + 0.42 * len(names) * (1 + 0.45 * (kinds - 1)))
     for place, algorithm in enumerate(names):
-        row, tint = simulation[algorithm], colour(algorithm)
+        row = simulation[algorithm]
+        tint = colour(algorithm)
         values = (row.loss, row.low, row.high, row.predicted.loss, row.limit.loss)
         loss, low, high, predicted, limit = map(np.atleast_1d, values)
         y = place + (np.arange(kinds) - (kinds - 1) / 2) * 0.8 / kinds

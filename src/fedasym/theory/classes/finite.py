@@ -136,7 +136,8 @@ def member_fit(
     pooled: dict[tuple[float, ...], RidgeFit] = {}  # settings that differ in lam alone share it
     rows = []
     for i, (g, at, *others) in enumerate(zip(*(x.tolist() for x in flat), strict=True)):
-        one, key = e.take(i), (places[i], g, *others)
+        one = e.take(i)
+        key = (places[i], g, *others)
         if key not in pooled:
             pooled[key] = pooled_fit(one, g, *others).member
         rows.append(fit_one_member(one, pooled[key], g, at, *others))
@@ -202,7 +203,8 @@ def joint_means(x: Array, first: RidgeFit, rho: float, eps: float) -> JointMeans
     reach1 = max(abs(along0), abs(along2), np.sqrt(known), 1e-12)
     reach2 = max(across0, abs(across2), 1e-12)
     level, n1, n2 = grid_for(reach1, reach2)
-    (z1, weight1), (z2, weight2) = half_normal_nodes(n1, level), normal_nodes(n2, level)
+    (z1, weight1) = half_normal_nodes(n1, level)
+    (z2, weight2) = normal_nodes(n2, level)
     p, d = smooth_sigmoid(np.sqrt(known) * z1[None], np.array([np.sqrt(max(rho**2 - known, 0.0))]))
     p, d = eps + (1 - 2 * eps) * p[0], (1 - 2 * eps) * d[0]
     both = np.concatenate([z1, -z1])[:, None]
@@ -242,7 +244,10 @@ def member_sums(
     e: Energies, gamma: float, lam: float, m: float, first: RidgeFit, R0: Array, at: JointMeans
 ) -> tuple[float, float, float, float, float]:
     """(T2, Q22, Q02, V22, V20) from the means; the pooled R0 = 1/(H0 s + mu), a0 = M0 s R0."""
-    s, h, gN, G00 = e.s, e.h, gamma / m, float(first.G)
+    s = e.s
+    h = e.h
+    gN = gamma / m
+    G00 = float(first.G)
     reach = at.H22 * s + lam
     Dn = np.divide(1.0, reach, out=np.zeros(reach.shape), where=reach > 0)
     A = (lam - at.H20 * s) * Dn

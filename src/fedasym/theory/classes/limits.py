@@ -47,7 +47,8 @@ from fedasym.worlds.classes import Energies
 # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
 FEW = 24
 PIECE = 512  # worlds of a large grid at once
-NODES, WIDTH = 6, np.log(3.5)  # of the quick search, about the rule over 1.25
+NODES = 6
+WIDTH = np.log(3.5)  # of the quick search, about the rule over 1.25
 COARSE = 17.0  # level of its quadrature
 EARLY, LATE = 1e-4, 1.5  # times that can match a ridge, in units of 1/ridge
 Pair = tuple[ServerStage, ClientStage]
@@ -195,7 +196,8 @@ def rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
         pieces = [interpolate_best_ridges(worlds.take(slice(i, i + PIECE))) for i in starts]
         states, best = zip(*pieces, strict=True)
         return LogisticAnswer(join_states(states), ridge=np.concatenate(best))
-    c, bare = shrinkage(e, eps), ridge == 0
+    c = shrinkage(e, eps)
+    bare = ridge == 0
     fit = solve_ridge(e, gamma, np.where(bare, 1.0, ridge), c, eps)
     if not np.any(bare):
         return LogisticAnswer(fit, ridge=ridge)
@@ -212,7 +214,8 @@ def join_states(states: Sequence[State]) -> State:
 def interpolate_best_ridges(worlds: LogisticWorlds) -> tuple[State, Array]:
     """Best ridges of many worlds by polynomials in the logarithm, about the rule and beyond."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
-    c, rule = shrinkage(e, eps), optimum.ridge_by_rule(e, gamma, eps)
+    c = shrinkage(e, eps)
+    rule = optimum.ridge_by_rule(e, gamma, eps)
     endless = np.isinf(rule)
     at = np.log(np.where(endless, 1.0, rule / 1.25))
     nodes = np.cos(np.pi * np.arange(NODES) / (NODES - 1))
@@ -292,7 +295,9 @@ def time_of(worlds: LogisticWorlds, i: int, lam: float) -> float:
     """The time that the clock of one world shows at a ridge."""
     if np.isinf(lam):
         return 0.0
-    e, gamma, eps = worlds.e.take(i), float(worlds.gamma[i]), float(worlds.eps[i])
+    e = worlds.e.take(i)
+    gamma = float(worlds.gamma[i])
+    eps = float(worlds.eps[i])
     times = np.geomspace(EARLY, LATE, 400) / lam
     ridges = ridge_at(e, gamma, float(shrinkage(e, eps)), times, eps)
     return float(np.exp(np.interp(-np.log(lam), -np.log(ridges), np.log(times))))

@@ -56,8 +56,10 @@ def step_from_shared(
     >>> round(float(one.step), 9)
     0.422040003
     """
-    e, gamma = energies, np.asarray(gamma, dtype=float)
-    c, f = shrinkage(e, eps), (1 - 2 * np.asarray(eps)) * phi(e.rho)
+    e = energies
+    gamma = np.asarray(gamma, dtype=float)
+    c = shrinkage(e, eps)
+    f = (1 - 2 * np.asarray(eps)) * phi(e.rho)
     g0 = brier(fedavg(e, eps), eps)
     gain = f * (e.s**2 * e.ed).sum(-1)
     noise = gamma * g0 * (e.s**2 * e.h).sum(-1)
@@ -217,7 +219,8 @@ def search_best_ridge(
     g, flips = (
         np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
     )
-    c, rule = shrinkage(e, flips), ridge_by_rule(e, g, flips)
+    c = shrinkage(e, flips)
+    rule = ridge_by_rule(e, g, flips)
     endless = np.isinf(rule)
     centre = np.log(np.where(endless, 1.0, rule))
 
@@ -245,10 +248,8 @@ def search_best_ridge(
             np.concatenate([x, y], axis=1) for x, y in zip((values, near), further, strict=True)
         )
     at = np.argmin(values, axis=1)[:, None]
-    best, start = (
-        np.take_along_axis(grid, at, axis=1)[:, 0],
-        np.take_along_axis(near, at[:, :, None], axis=1),
-    )
+    best = np.take_along_axis(grid, at, axis=1)[:, 0]
+    start = np.take_along_axis(near, at[:, :, None], axis=1)
     nodes = np.cos(np.pi * np.arange(INNER) / (INNER - 1))
     for left in range(
         SHIFTS, -2, -1
@@ -301,7 +302,8 @@ def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
         np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
     )
     prior = np.divide(e.ed, e.h, out=np.zeros(e.ed.shape), where=e.h > 0)
-    gain, b0 = prior * e.s / g[:, None], e.b0
+    gain = prior * e.s / g[:, None]
+    b0 = e.b0
 
     def learned(information: Array, rows: NDArray[np.intp]) -> tuple[Array, Array]:
         """q, and BD - q as its own sum."""

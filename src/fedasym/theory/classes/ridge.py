@@ -140,7 +140,10 @@ class RidgeSystem:
         """
         e, lam = self.energies, self.lam[:, None]
         s, h = e.s, e.h
-        H, G, M, own = H[:, None], G[:, None], M[:, None], self.own[:, None]
+        H = H[:, None]
+        G = G[:, None]
+        M = M[:, None]
+        own = self.own[:, None]
         reach = H * s + lam
         # atoms with s = 0 count for nothing
         R = np.divide(1.0, reach, out=np.zeros(reach.shape), where=reach > 0)
@@ -189,7 +192,9 @@ def logistic_means(
     w ~ N(0, Q), g = sig(-eta) and l2 = g(1-g) at the prox eta of w. Pbar(-w) = 1 - Pbar(w) and D is
     even: half the nodes do.
     """
-    cos, sd, V = np.tanh(u[:, 0]), np.exp(u[:, 1] / 2), np.exp(u[:, 2])
+    cos = np.tanh(u[:, 0])
+    sd = np.exp(u[:, 1] / 2)
+    V = np.exp(u[:, 2])
     slope, tau = rho * cos, rho / np.cosh(u[:, 0])
     nodes = metrics.nodes_for(metrics.outer_step(sd, slope, tau, level), level)
     H, G, M = (np.empty(rho.size) for _ in range(3))
@@ -333,7 +338,8 @@ def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
     easy = np.maximum(10 * problem.gamma * np.max(problem.energies.s, axis=1), 1.0)
     top, low = np.maximum(easy, problem.lam), np.maximum(problem.lam, 1e-12 * easy)
     u = replace(problem, lam=top).start()
-    before, residual = u, np.zeros(u.shape[0])
+    before = u
+    residual = np.zeros(u.shape[0])
     alive = np.arange(u.shape[0])
     for part in np.linspace(0, 1, DESCENT):
         now = replace(problem, lam=top ** (1 - part) * low**part if part < 1 else problem.lam)
@@ -372,7 +378,8 @@ def collect_fit(
 ) -> RidgeFit:
     """Everything that the formulas need of a solved system; NaN where it diverged."""
     e = problem.energies
-    finite, good = np.isfinite(problem.lam), found.residual <= max(ACCEPTED, tolerance_at(level))
+    finite = np.isfinite(problem.lam)
+    good = found.residual <= max(ACCEPTED, tolerance_at(level))
     out = {name: np.full(finite.size, np.nan) for name in ("T", "Q", "V", "rest", "H", "G", "M")}
     f0 = np.full(e.s.shape, np.nan)
     rows = np.flatnonzero(good & finite)

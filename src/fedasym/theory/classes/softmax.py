@@ -131,7 +131,8 @@ def lattice_generator(count: int, dimensions: int) -> NDArray[np.int64]:
     1/j^2. With the powers of a primitive root as indices each search over all candidates is one
     cyclic convolution.
     """
-    root, order = primitive_root(count), count - 1
+    root = primitive_root(count)
+    order = count - 1
     powers = np.empty(order, dtype=np.int64)
     value = 1
     for i in range(order):
@@ -139,7 +140,8 @@ def lattice_generator(count: int, dimensions: int) -> NDArray[np.int64]:
         value = value * root % count
     x = powers / count
     kernel = 2 * np.pi**2 * (x * x - x + 1 / 6)
-    spectrum, product = np.fft.rfft(kernel), np.ones(order)
+    spectrum = np.fft.rfft(kernel)
+    product = np.ones(order)
     z = np.empty(dimensions, dtype=np.int64)
     for j in range(dimensions):
         error = np.fft.irfft(spectrum * np.fft.rfft(product), order)
@@ -162,7 +164,8 @@ def largest_prime(most: int) -> int:
 
 def primitive_root(p: int) -> int:
     """The least primitive root of a prime."""
-    rest, factors = p - 1, set()
+    rest = p - 1
+    factors = set()
     for q in range(2, int(p**0.5) + 2):
         while rest % q == 0:
             factors.add(q)
@@ -460,7 +463,8 @@ def softmax_centre(energies: Energies, classes: int) -> float:
 
 def softmax_fedavg(energies: Energies, classes: int) -> SoftmaxRule:
     """The shared model of infinitely many clients, c W0."""
-    c, B0 = softmax_centre(energies, classes), float(energies.b0)
+    c = softmax_centre(energies, classes)
+    B0 = float(energies.b0)
     return SoftmaxRule(classes, float(energies.rho), c * B0, c * c * B0)
 
 
@@ -481,7 +485,8 @@ def softmax_step(
     """
     s, h, ED = energies.s, energies.h, energies.ed
     shared = softmax_fedavg(energies, classes)
-    c, f = softmax_centre(energies, classes), softmax_phi(shared.rho, classes)
+    c = softmax_centre(energies, classes)
+    f = softmax_phi(shared.rho, classes)
     G0 = shared.brier / (classes - 1)
     signal, noise = (
         float(np.sum(s**2 * ED)),

@@ -243,7 +243,8 @@ def softmax_ridge_path(
         raise refuse_convergence(classes)
     c = softmax_centre(energies, classes) if shared else 0.0
     points = draw_points(classes) if points is None else points
-    warm, found = WarmStart(), {}
+    warm = WarmStart()
+    found = {}
     for ridge in ridges_downwards(energies, aspect, np.asarray(ridges, dtype=float)):
         if np.isinf(ridge):
             found[ridge] = shared_softmax_fit(energies, classes, c)
@@ -271,7 +272,8 @@ def continue_path(before: list[SoftmaxFit], ridge: float) -> tuple[float, float,
 def ridges_downwards(energies: Energies, aspect: float, ridges: Array) -> list[float]:
     """The ridges downwards, and others between where one is far below the last or what is easy."""
     easy = 0.3 * aspect / max(float(np.sum(energies.e0 + energies.ed)), 1.0)
-    order, last = [], np.inf
+    order = []
+    last = np.inf
     for ridge in sorted({float(ridge) for ridge in ridges}, reverse=True):
         top = min(last, easy)
         steps = int(np.ceil(np.log(max(top / ridge, 1.0)) / np.log(STRIDE)))
@@ -381,7 +383,8 @@ def stopped_softmax_fits(
     nothing moves any more.
     """
     times = np.asarray(times, dtype=float)
-    few, top = draw_points(classes, SEARCH), SOFTMAX_ABOVE * softmax_curvature(energies, aspect)
+    few = draw_points(classes, SEARCH)
+    top = SOFTMAX_ABOVE * softmax_curvature(energies, aspect)
     late = float(times.max(initial=0.0))
     ridges, tau = np.array([top]), np.array([1 / top])
     decades = np.log10(max(6 * top * late, 10.0))  # ridge x time is mostly above .15

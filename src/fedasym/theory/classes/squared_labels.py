@@ -183,7 +183,9 @@ def least_squares_state(
 ) -> tuple[float, float]:
     """T and Q of the ridge fit (infinite: the shared model itself); `alone`: around nothing."""
     e = world.energies.alone if alone else world.energies
-    s, h, zeta = e.s, e.h, world.zeta
+    s = e.s
+    h = e.h
+    zeta = world.zeta
     s2 = world.link.total - (zeta * world.rho) ** 2
     ev = np.zeros_like(s) if alone else np.broadcast_to(np.asarray(error, dtype=float), s.shape)
     B0 = float(e.b0)
@@ -233,7 +235,8 @@ def best_label_ridge(
     learned), best for accuracy too if that has no preferred directions; otherwise searched about
     it.
     """
-    e, zeta = (world.energies.alone if alone else world.energies), world.zeta
+    e = world.energies.alone if alone else world.energies
+    zeta = world.zeta
     s2 = world.link.total - (zeta * world.rho) ** 2
     spread = zeta**2 * float(e.ed.sum()) + (0.0 if alone else float(np.sum(error)))
     rule = s2 * aspect / max(spread, 1e-300)
@@ -356,7 +359,8 @@ def fit_one_hot(
     s, h = energies.s, energies.h
     if not shared:
         energies = energies.alone
-    ED, rho = energies.ed, float(energies.rho)
+    ED = energies.ed
+    rho = float(energies.rho)
     zeta = softmax_phi(rho, classes)
     s2 = 1 / classes - zeta * zeta * rho * rho
     if ridge is None:
