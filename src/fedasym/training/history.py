@@ -296,7 +296,7 @@ class History(Result):
         d = self.federation.dimension
         if x.ndim == 0 or x.shape[-1] != d:
             raise InvalidInput(
-                f"features have shape {x.shape}: the last axis must hold the {d} features"
+                f"features have shape {x.shape}: the last axis holds the federation's {d} features"
             )
         if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
             raise InvalidInput("features must be finite numbers: fill or drop the missing ones")
