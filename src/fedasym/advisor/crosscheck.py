@@ -228,8 +228,7 @@ def compare_accuracies(
 ) -> AccuracyTable:
     """Beside each prediction what the samples say; they decide the ranking where the two disagree.
 
-    One contradiction is enough: the link is then wrong for all methods, and ranking some by the
-    samples and others, whose intervals happen to be wide, by the model would compare two scales.
+    One contradiction is enough: some by samples and others by the model would mix two scales.
     """
     out = dict(table)
     error = shared_error(world, found.excess)
@@ -321,8 +320,8 @@ def accuracy_gains(
 class ExpectedAccuracy:
     """What theory and probes say of one algorithm: accuracies, shares of the clients' labels.
 
-    theory: of the model on the estimated population; samples: of a least-squares classifier on
-    held-out samples (or each left out), None where there is none; trusted: the one to rank by.
+    theory: on the estimated population; samples: of least squares on held-out samples (or each left
+    out), None where there are none; trusted: the one to rank by.
     """
 
     theory: float
@@ -358,10 +357,8 @@ def foresee_accuracies(
         world = estimate_world(found, taken.count)
         table, _ = predict_class_accuracies(found, world, shape, intervals=False)
         table = compare_accuracies(table, seen.probes, world, shape, found)
-    return {
-        name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted)
-        for name, row in table.items()
-    }
+    rows = table.items()
+    return {k: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted) for k, row in rows}
 
 
 def thin_clients(classes: Classes, most: int) -> Classes:

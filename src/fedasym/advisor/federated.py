@@ -145,11 +145,8 @@ def combine_summaries(summaries: Sequence[Summary]) -> Estimates:
         )
     if len({each.name for each in listed}) != len(listed):
         raise InvalidInput("two summaries have one name: give each client its own")
-    return (
-        estimate_by_moments(listed)
-        if all(each.pull.size for each in listed)
-        else estimate_by_products(listed)
-    )
+    whole = all(each.pull.size for each in listed)
+    return estimate_by_moments(listed) if whole else estimate_by_products(listed)
 
 
 def play_federation(data: ClientData) -> list[Summary]:
@@ -353,10 +350,8 @@ def check_summaries(sent: Sequence[ClassSummary]) -> int:
         raise InvalidInput(
             f"there are {len(sent)} summaries: five groups of clients take at least {GROUPS}"
         )
-    dimensions, names = (
-        {each.squares.dimension for each in sent},
-        {each.squares.name for each in sent},
-    )
+    dimensions = {each.squares.dimension for each in sent}
+    names = {each.squares.name for each in sent}
     if len(dimensions) != 1 or len({each.classes for each in sent}) != 1:
         raise InvalidInput(
             "the summaries have different dimensions or classes: every client must be told the same"

@@ -179,8 +179,7 @@ def is_invertible(J: Array) -> Any:
 def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Array, float]:
     """norm^2 from the labels at a given noise, clients' influences, and its slope in noise^2.
 
-    It is the length of an optimum without preferred directions that explains as much of the labels:
-    what local methods need.
+    The length of an optimum without preferred directions that explains as much of the labels.
     """
     data = AxisSquares.of(summaries, "raw")
     floor = 1e-12 * float(data.p.sum()) / data.p.size

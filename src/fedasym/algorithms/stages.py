@@ -279,8 +279,7 @@ class Stage:
         found = take(*words, state)
         if not isinstance(found, tuple) or len(found) != 2:
             raise InvalidInput(
-                f"step of {type(self).__name__} must return the model and the state, as the stage"
-                " has `init`"
+                f"step of {type(self).__name__} has `init`: it must return the model and the state"
             )
         return found
 
@@ -373,11 +372,9 @@ class ServerStage(Stage, eq=False):
     ) -> tuple[Any, Any]:
         """`update` in either form: the model, and what the server keeps."""
         update: Callable[..., Any] = self.update
-        return (
-            update(w, change, kept, sent, portion)
-            if self.keeps_server()
-            else (update(w, change), kept)
-        )
+        if self.keeps_server():
+            return update(w, change, kept, sent, portion)
+        return update(w, change), kept
 
 
 class ClientStage(Stage, eq=False):

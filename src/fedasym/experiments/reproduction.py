@@ -169,11 +169,8 @@ class PaperCurves(NamedTuple):
 
     def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
         """Rounds and accuracies (trials, rounds) by sweep and algorithm; gains by "ftfa 10"."""
-        named = {
-            f"{name} {epochs}": each
-            for name, by in self.gains.items()
-            for epochs, each in by.items()
-        }
+        gains = self.gains.items()
+        named = {f"{name} {epochs}": each for name, by in gains for epochs, each in by.items()}
         found: dict[str, dict[str, tuple[list[int], Array]]] = {}
         for sweep, by in (self.trials | ({"gains": named} if named else {})).items():
             found[sweep] = {key: (each.rounds.tolist(), each.accuracy) for key, each in by.items()}

@@ -95,11 +95,9 @@ def select_prefix(prefix: str, tensors: Tensors) -> Tensors:
     >>> list(select_prefix("a", {"a.b": torch.zeros(1), "c": torch.zeros(1)}))
     ['b']
     """
-    return {
-        name.removeprefix(f"{prefix}."): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(f"{prefix}.")
-    }
+    start = f"{prefix}."
+    inside = [name for name in tensors if name.startswith(start)]
+    return {name.removeprefix(start): tensors[name] for name in inside}
 
 
 REHEARSALS = 3  # steps before recording, so that libraries have made their choices
@@ -192,8 +190,7 @@ class Step:
     def record(self, inputs: Tensor, labels: Tensor) -> None:
         """Record a step on copies that later batches are written into; recording computes nothing.
 
-        A user's network may do what cannot be recorded, such as asking for a value in the middle:
-        it then runs as it is.
+        A user's network that cannot be recorded (it asks for a value midway) runs as it is.
         """
         self.held = inputs.clone(memory_format=torch.preserve_format), labels.clone()
         torch.cuda.synchronize()
@@ -254,8 +251,8 @@ def fit_network(
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """The trained weights, losses and accuracies; resumes from a checkpoint if there is one.
 
-    The order of an epoch's samples comes from the seed and the epoch alone, other random numbers
-    are part of the checkpoint: a run that was killed ends with the same weights as any other.
+    The order of an epoch comes from seed and epoch, other random numbers are in the checkpoint: a
+    run that was killed ends with the same weights.
     """
     train, validation, test = sources
     devices = [train.device] if train.device.type == "cuda" else []

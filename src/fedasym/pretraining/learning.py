@@ -48,10 +48,8 @@ class Pretrained:
     def __str__(self) -> str:
         spent = sum(each["seconds"] for each in self.epochs)
         scores = f"validation {self.validation:.4f}, test {self.test:.4f}"
-        lines = [
-            f"{self.name}: {self.recipe.network}, {self.recipe.epochs} epochs in {spent:,.0f} s",
-            f"accuracy of the network itself: {scores}",
-        ]
+        what = f"{self.recipe.network}, {self.recipe.epochs} epochs in {spent:,.0f} s"
+        lines = [f"{self.name}: {what}", f"accuracy of the network itself: {scores}"]
         for recipe, validation in self.tried:
             mark = "  chosen" if recipe == self.recipe else ""
             steps = f"  step {recipe.step:<7g} decay {recipe.decay:<4g}"

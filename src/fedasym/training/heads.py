@@ -359,8 +359,7 @@ Space = Matrix | Span  # the forms that an algorithm sees alike
 def product(a: Array, b: Array, dtype: Any) -> Array:
     """The matrix product, sums and result in float32; a processor widens short numbers first.
 
-    The numbers are the same: products of short ones are exact in float32. XLA's processors cannot
-    take all of them as they are.
+    Products of short numbers are exact in float32, and XLA does not take all of them as they are.
     """
     if a.dtype.itemsize >= 4:
         return jnp.matmul(a, b)

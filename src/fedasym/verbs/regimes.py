@@ -101,11 +101,8 @@ def crossings(
     found: list[Array] = []
     for axis, values in enumerate(columns):
         along = np.moveaxis(difference, axis, 0)
-        change = (
-            np.isfinite(along[:-1])
-            & np.isfinite(along[1:])
-            & (np.sign(along[:-1]) * np.sign(along[1:]) < 0)
-        )
+        finite = np.isfinite(along[:-1]) & np.isfinite(along[1:])
+        change = finite & (np.sign(along[:-1]) * np.sign(along[1:]) < 0)
         at = np.argwhere(change)
         if at.size == 0:
             continue

@@ -262,8 +262,7 @@ def finite_rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAn
 
     if ridge is not None and np.any(ridge == 0):
         raise InvalidInput(
-            "ridge is 0: to convergence the shared model drops out; ask for ftfa, or give a ridge"
-            " above 0"
+            "ridge is 0: the shared model then drops out; ask for ftfa, or give a ridge above 0"
         )
     if ridge is None:
         mean = (e.h * e.s).sum(-1)

@@ -236,8 +236,7 @@ def softmax_ridge_path(
 ) -> list[SoftmaxFit]:  # fmt: skip
     """The fits at these ridges, in order; `shared`: around FedAvg's model (RTFA), else around 0.
 
-    Solved from the largest ridge down, each from the one before, at the same points: curves are
-    smooth.
+    Solved from the largest ridge down, each from the one before, at the same points.
     """
     if not np.all(np.asarray(ridges) > 0):
         raise refuse_convergence(classes)
@@ -379,8 +378,7 @@ def stopped_softmax_fits(
 ) -> list[SoftmaxFit]:
     """Descent from the shared model, stopped at `times` = step x steps: fits of matched ridges.
 
-    Time 0 keeps the shared model. The path goes down until its clock passes the last time, or
-    nothing moves any more.
+    Time 0 keeps the shared model; the path ends with the last time, or when nothing moves.
     """
     times = np.asarray(times, dtype=float)
     few = draw_points(classes, SEARCH)
