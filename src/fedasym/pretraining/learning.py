@@ -126,7 +126,7 @@ def load_samples(name: str, federation: Federation | None, folder: str | Path | 
     from fedasym.data.catalogue import load
 
     if not isinstance(name, str):
-        raise InvalidInput(f"name is {name!r}: name a data set, or give any name for your own")
+        raise InvalidInput(f"name is {name!r}: give the name of a data set, or any of your own")
     if federation is not None:
         check_federation(federation)
     return load(name, folder=folder) if federation is None else federation
