@@ -24,6 +24,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
+    # programs say nothing of the lines that they come from
+    os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
     if version("jaxlib").startswith(
         ("0.8.", "0.9.", "0.10.")
     ):  # another may not know the flags, and would refuse to start

@@ -127,19 +127,23 @@ def check_sizes(rounds: Any, cohort: Any, clients: Any) -> tuple[int, int, int]:
 
 @cache
 def find_least_multiplier(budget: Privacy, rounds: int, cohort: int, clients: int) -> float:
-    """Bisection in the logarithm: epsilon falls in the multiplier."""
+    """A root in logarithms, which are nearly linear in each other: epsilon falls in the
+    multiplier.
+    """
     from scipy.optimize import brentq
 
-    def excess(log: float) -> float:
-        return budget._epsilon(float(np.exp(log)), rounds, cohort, clients) - float(
-            budget.epsilon or 0
-        )
+    assert budget.epsilon is not None
+    allowed = budget.epsilon
 
-    low, high = np.log(SMALLEST_MULTIPLIER), 0.0
+    def excess(log: float) -> float:
+        spent = budget._epsilon(float(np.exp(log)), rounds, cohort, clients)
+        return float(np.log(max(spent, 1e-300) / allowed))
+
+    low, high = float(np.log(SMALLEST_MULTIPLIER)), 0.0
     if rounds == 0 or excess(low) <= 0:
         return SMALLEST_MULTIPLIER
     while excess(high) > 0:
-        high += 1.0
+        low, high = high, high + 1.0
         if high > np.log(LARGEST_MULTIPLIER):
             raise InvalidInput(
                 f"epsilon is {budget.epsilon:g}: no noise keeps it over {rounds} rounds at delta "

@@ -201,9 +201,9 @@ def read_text(series: Any, name: str) -> Cells:
 def blank_words(series: Any, words: tuple[str, ...]) -> Any:
     """Text with the words for a missing value, in any case, as nulls."""
     pl = import_polars()
-    absent = series.str.strip_chars().str.to_lowercase().is_in(list(words))
-    blanked = pl.select(pl.when(absent.fill_null(True)).then(None).otherwise(series)).to_series()
-    return blanked.alias(series.name)
+    cell = pl.first()  # one expression: each method of a series is a query of its own
+    absent = cell.str.strip_chars().str.to_lowercase().is_in(list(words)).fill_null(True)
+    return series.to_frame().select(pl.when(~absent).then(cell)).to_series().alias(series.name)
 
 
 def refuse_stray(cells: Cells, line: int | None, use: str = "feature") -> None:

@@ -22,7 +22,6 @@ from fedasym.core.numbers import Array
 from fedasym.core.runtime import Progress, write_text
 from fedasym.results.simulation import Simulated, Simulation
 from fedasym.training.wording import columns
-from fedasym.verbs.simulation import simulate
 from fedasym.worlds.classes import MOST_CLASSES
 from fedasym.worlds.population import Population
 
@@ -274,6 +273,8 @@ def simulate_limits(
 
     `simulate_limits("runs/theory", quick=True)` is `fedasym reproduce theory --quick`.
     """
+    from fedasym.verbs.simulation import simulate  # its linear algebra; no run needs that
+
     place = Path(folder)
     place.mkdir(parents=True, exist_ok=True)
     found = {}

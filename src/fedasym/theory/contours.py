@@ -34,6 +34,7 @@ Complex = NDArray[np.complex128]
 ComplexFunction = Callable[[Complex], Complex]  # values of several functions: adds a leading axis
 MOST_NODES = 1 << 14
 MOST_NODES_SQUARED = 1 << 11
+BLOCK = 64  # rows of a kernel of two variables that are computed at a time: they stay in the cache
 OPENINGS = np.deg2rad([30, 45, 60, 75])
 
 
@@ -129,14 +130,18 @@ class Contour:
         def rule(count: int) -> tuple[Array, Array]:
             k, z, _, arc = self.nodes(count)
             upper = function(z) * arc
-            both = np.concatenate([upper, upper.conj()], axis=-1)
-            reach, other = (
-                1 / (self.s + k[:, None]),
-                1 / (self.s + np.concatenate([k, k.conj()])[:, None]),
-            )
-            top = (reach * (g * self.s)) @ other.T
-            room = 1 - self.aspect * ((reach * (self.h * self.s**2)) @ other.T)
-            inner = both @ (top / room).T
+            reach, inner = 1 / (self.s + k[:, None]), np.zeros_like(upper)
+            pull, loss = reach * (g * self.s), reach * (self.aspect * self.h * self.s**2)
+            # The second variable runs over both halves of the contour. The kernel is symmetric,
+            # and Hermitian across the halves: a block of rows serves as columns, too.
+            for start in range(0, k.size, BLOCK):
+                rows, later = slice(start, start + BLOCK), reach[start:].T
+                same = (pull[rows] @ later) / (1 - loss[rows] @ later)
+                across = (pull[rows] @ later.conj()) / (1 - loss[rows] @ later.conj())
+                inner[:, rows] += upper[:, start:] @ same.T + upper[:, start:].conj() @ across.T
+                inner[:, start + BLOCK :] += (
+                    upper[:, rows] @ same[:, BLOCK:] + (upper[:, rows] @ across[:, BLOCK:]).conj()
+                )
             return np.asarray(2 * (inner * upper).sum(-1).real), np.abs(inner * upper).sum(-1)
 
         return sum_until_settled(rule, MOST_NODES_SQUARED // self.size)

@@ -73,8 +73,8 @@ def find_minima(
     """The minimiser of each f on [low, high]: the best of a grid, then golden-section search
     between its neighbours.
 
-    several: f for many points of each at once, a row for each point, where that is quicker than one
-    after another.
+    several: f for many points of each at once, a row for each point, where f is smooth: a
+    polynomial takes the place of the search if it has the values of f.
     """
     low, high = np.asarray(low, dtype=float), np.asarray(high, dtype=float)
     grid = np.linspace(0, 1, points)
@@ -85,6 +85,10 @@ def find_minima(
     at = np.argmin(np.where(np.isnan(values), np.inf, values), axis=0)
     a = low + grid[np.maximum(at - 1, 0)] * (high - low)
     b = low + grid[np.minimum(at + 1, points - 1)] * (high - low)
+    if several is not None:
+        place, value = interpolate_minima(several, a, b)
+        if np.all(np.abs(f(place) - value) <= SMOOTH * np.abs(value)):
+            return place
     x, y = b - GOLDEN * (b - a), a + GOLDEN * (b - a)
     fx, fy = f(x), f(y)
     for _ in range(rounds):
@@ -95,6 +99,35 @@ def find_minima(
         x, y = np.where(left, new, y), np.where(left, x, new)
         fx, fy = np.where(left, fnew, fy), np.where(left, fx, fnew)
     return np.asarray(np.where(fx < fy, x, y))
+
+
+SMOOTH = 1e-11  # relative error of a polynomial that stands for a function
+
+
+def interpolate_minima(
+    several: Callable[[Array], Array], low: Array, high: Array
+) -> tuple[Array, Array]:
+    """Where a polynomial through a few values of each function on [low, high] is least, and its
+    value there.
+
+    >>> import numpy as np
+    >>> place, value = interpolate_minima(lambda x: np.cosh(x - 0.3), np.zeros(1), np.ones(1))
+    >>> round(float(place[0]), 12), round(float(value[0]), 12)
+    (0.3, 1.0)
+    """
+    nodes = np.polynomial.chebyshev.chebpts1(18)
+    values = several(np.stack([low + (high - low) * (node + 1) / 2 for node in nodes]))
+    series = np.linalg.solve(np.polynomial.chebyshev.chebvander(nodes, nodes.size - 1), values)
+    slope = np.polynomial.chebyshev.chebder(series)
+    bend = np.polynomial.chebyshev.chebder(slope)
+    grid = np.linspace(-1, 1, 65)
+    at = grid[np.argmin(np.polynomial.chebyshev.chebval(grid, series), axis=-1)]
+    first, last = np.maximum(at - 1 / 32, -1), np.minimum(at + 1 / 32, 1)
+    for _ in range(5):  # Newton, where the slope rises
+        down, up = (np.polynomial.chebyshev.chebval(at, each, False) for each in (slope, bend))
+        move = np.divide(down, up, out=np.zeros_like(down), where=up > 0)
+        at = np.clip(at - move, first, last)
+    return low + (high - low) * (at + 1) / 2, np.polynomial.chebyshev.chebval(at, series, False)
 
 
 # unknowns (P, n) of the settings listed -> their image

@@ -21,7 +21,7 @@ from weakref import WeakKeyDictionary
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, lax
+from jax import Array, device_put, lax
 from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
@@ -127,7 +127,7 @@ def pack_split(
     train, validation, test = sizes_of(federation)
     parts = zip(rows_of(federation), (train, validation + test), strict=True)
     training, tested = (table(federation, protocol, dtype, *part) for part in parts)
-    numbers = (jnp.asarray(counts, jnp.int32) for counts in (train, validation, test))
+    numbers = (device_put(counts.astype(np.int32)) for counts in (train, validation, test))
     data = Packed(training, tested, *numbers)
     own = own_rows(federation, protocol, dtype)
     return data._replace(personal=own), Sizes(train, validation + test)
@@ -166,7 +166,7 @@ def stack_splits(
         for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
     )
     counted = (train, validation, test)
-    numbers = (jnp.asarray(np.tile(counts, many), jnp.int32) for counts in counted)
+    numbers = (device_put(np.tile(counts, many).astype(np.int32)) for counts in counted)
     return Packed(training, tested, *numbers), Sizes(train, validation + test)
 
 
@@ -176,18 +176,18 @@ def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -
     if rows is None:
         return None
     missing = padded_size(len(rows), dtype.name) - len(rows)
-    return jnp.asarray(np.concatenate([rows, np.ones((missing, 1), bool)]))
+    return device_put(np.concatenate([rows, np.ones((missing, 1), bool)]))
 
 
 def row_starts(counts: NDArray[np.int64]) -> Array:
     """Where each client begins."""
-    return jnp.asarray(np.cumsum(counts) - counts, jnp.int32)
+    return device_put((np.cumsum(counts) - counts).astype(np.int32))
 
 
 def pad_rows(array: NDArray[Any], counts: NDArray[np.int64]) -> Array:
     """Rows on the device with slack behind them, for the last slice or block to run into."""
     slack = 2 * int(counts.max()) + 8
-    return jnp.asarray(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
+    return device_put(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
 
 
 def table(

@@ -11,9 +11,8 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple, TypeVar
 
 import jax
-import jax.numpy as jnp
 import numpy as np
-from jax import Array
+from jax import Array, device_put
 from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
@@ -159,9 +158,9 @@ def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]
         yield part + part[-1:] * (size - len(part)), len(part)
 
 
-def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, Array]:
-    """Named rates as arrays."""
-    return {name: jnp.asarray([dict(row)[name] for row in rows], dtype) for name, _ in rows[0]}
+def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, NDArray[Any]]:
+    """Named rates as arrays of the host, which cuts them without a program."""
+    return {name: np.array([dict(row)[name] for row in rows], dtype) for name, _ in rows[0]}
 
 
 def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
@@ -174,7 +173,7 @@ def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
             heads[place, : shape[0], : shape[1]] = (
                 (2 * uniform - 1) / np.sqrt(work.federation.dimension)
             ).reshape(shape)
-    return jnp.asarray(np.broadcast_to(heads[:, None], (len(draws), copies, *heads.shape[1:])))
+    return device_put(np.broadcast_to(heads[:, None], (len(draws), copies, *heads.shape[1:])))
 
 
 STILL = (("local_step", 0.0),)  # the rates of a stage that takes no steps
@@ -219,6 +218,11 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
     ]
 
 
+def take_trajectories(array: Array, places: Sequence[int]) -> Array:
+    """Those of (seeds, trajectories, ...) at these places; all of them as they are."""
+    return array if len(places) == array.shape[1] else array[:, np.array(places)]
+
+
 class Tester:
     """Dispatches client stages from shared models, in pieces that fit memory."""
 
@@ -244,10 +248,12 @@ class Tester:
             longest = max(stages, key=lambda stage: stage.epochs or 0)
             passes = None if longest.epochs is None else [stage.epochs or 0 for stage in stages]
             rates = self.rates([slab.trajectories[place] for place in places], longest)
-            wanted = shared if len(places) == shared.shape[1] else shared[:, np.array(places)]
+            wanted = take_trajectories(shared, places)
             if self.reads_memory(longest):
                 assert memory is not None
-                mine = jax.tree.map(lambda leaf, at=places: leaf[:, np.array(at)], memory.clients)
+                mine = jax.tree.map(
+                    lambda leaf, at=places: take_trajectories(leaf, at), memory.clients
+                )
                 answer = self.kept_scores(slab.draws, wanted, mine, rates, rounds[-1])
                 measured.append((stages, places, [answer]))
                 continue
@@ -559,7 +565,7 @@ class Runner:
         data = tester.data
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
-        diverged = jnp.full(shared.shape[:2], -1, jnp.int32)
+        diverged = device_put(np.full(shared.shape[:2], -1, np.int32))
         if server.alone:
             tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
             return

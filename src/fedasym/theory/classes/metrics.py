@@ -113,7 +113,12 @@ def smooth_by_normal(mu: Array, tau: Array, level: float) -> tuple[Array, Array]
         z, w = normal_nodes(
             int(nodes_for(step_for(np.asarray(STRIP / np.max(tau)), level=level), level)), level
         )
-    sig = expit(mu[:, :, None] + tau[:, None, None] * z)
+    # as expit, in place and several times as quick
+    sig = -mu[:, :, None] - tau[:, None, None] * z
+    with np.errstate(over="ignore"):
+        np.exp(sig, out=sig)
+    sig += 1
+    np.reciprocal(sig, out=sig)
     p = sig @ w
     np.multiply(sig, sig, out=sig)
     return p, p - sig @ w
@@ -178,7 +183,7 @@ def logistic_prox(w: Array, v: Array) -> Array:
     >>> bool(np.allclose(eta - 5 / (1 + np.exp(eta)), [-3, 0, 2], atol=1e-14))
     True
     """
-    w, v = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(w, v))
+    w, v = np.asarray(w, dtype=float), np.asarray(v, dtype=float)
     mirrored = w < -v / 2
     x = np.where(mirrored, -(w + v), w)
     positive = np.maximum(x, 0)
@@ -193,7 +198,7 @@ def logistic_prox(w: Array, v: Array) -> Array:
         pulled = v * g
         step = (pulled - (eta - x)) / (1 + pulled * (1 - g))
         eta = np.maximum(eta + step, positive)
-        if np.all(step <= 1e-8):  # what is left is less than step^2/2, as |f''| < f'
+        if step.max(initial=0.0) <= 1e-8:  # what is left is less than step^2/2, as |f''| < f'
             break
     return np.asarray(np.where(mirrored, -eta, eta))
 
