@@ -79,6 +79,7 @@ TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
         (lambda: fa.fine_tuning(WORLD, flow=True, times=[-1]), "times of at least 0"),
         (lambda: fa.fine_tuning(WORLD, flow=True, step=1), "flow=True takes times"),
         (lambda: fa.fine_tuning(WORLD, times=[1]), "pass flow=True"),
+        (lambda: fa.fine_tuning(fa.Population(1, 1, 2), "local"), "norm"),
         (lambda: fa.one_step(WORLD, step=-1), "step is -1"),
     ],
 )  # fmt: skip
@@ -114,6 +115,10 @@ def test_bad_values(call, says):
         ),
         (lambda: fa.predict([WORLD] * 3, ["maml"]), "maml: .*clients that differ: use"),
         (lambda: fa.fine_tuning(AR1, clients=10), "only for uncorrelated features"),
+        (
+            lambda: fa.fine_tuning(AR1, "pfedme", clients=10, member=False),
+            "this shared model has a formula only for uncorrelated features",
+        ),
         (
             lambda: fa.predict(
                 [

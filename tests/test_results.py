@@ -102,11 +102,12 @@ def test_results_of_training_experiments_and_advice_can_do_the_same(runs, swept,
 FEW = {"algorithms": ["fedavg", "rtfa"]}
 BASE = {  # arguments with which every other one can make a difference
     "predict": {"clients": 7, "algorithms": ["maml", "rtfa"]},
-    "fine_tuning": {"steps": [1, 4], "step": 0.1, "clients": 7},
+    "fine_tuning": {"steps": [1, 4], "step": 0.1, "clients": 7, "algorithm": "maml"},
     "one_step": {},
     "simulate": {"dimension": 20, "clients": 5, "trials": 2, "algorithms": ["maml", "rtfa"]},
 }
 OTHER = {
+    "algorithm": "pfedme",
     "algorithms": ["local_ridge"],
     "ridge": 3.0,
     "clients": 9,

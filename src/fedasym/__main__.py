@@ -37,9 +37,7 @@ def interruptible() -> Iterator[None]:
         raise KeyboardInterrupt
 
     def raised_again(event: Any) -> None:
-        """An interruption that arrives in a callback of the garbage collector is dropped by Python:
-        ask for it again.
-        """
+        """Ask again for an interruption that Python dropped in its garbage collector's callback."""
         if event.exc_type is not KeyboardInterrupt:
             unraisable(event)
         else:
@@ -72,9 +70,7 @@ def is_importing(frame: FrameType | None) -> bool:
 
 
 def exit_at_once(word: str = "") -> NoReturn:
-    """Leave at once: JAX's threads may be computing, and the usual way out would tear the
-    interpreter down under them.
-    """
+    """Leave at once: the usual way out would tear the interpreter down under JAX's threads."""
     if sys.stderr.isatty():
         sys.stderr.write("\x1b[?25h")  # a bar that was being drawn had hidden the cursor
     if word:

@@ -16,11 +16,11 @@ from fedasym.advisor.class_statistics import (
 )
 from fedasym.advisor.crosscheck import foresee_accuracies
 from fedasym.advisor.data import read_classes
-from fedasym.theory.classes.optimum import fit_squares
 from fedasym.theory.classes.squared_labels import (
     LabelModel,
     Link,
     best_label_ridge,
+    fit_squares,
     least_squares_state,
     probe_accuracy,
     shared_error,

@@ -7,6 +7,7 @@ import pytest
 import scipy.stats
 
 import fedasym as fa
+from fedasym.advisor import statistics
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.estimates import pool_and_estimate
 from fedasym.advisor.federated import (
@@ -31,6 +32,16 @@ def test_noise_and_radius_are_those_of_the_restricted_likelihood(world, samples,
     found = pool_and_estimate(read_clients(X, y)).estimates
     assert np.sqrt(found.noise2) == pytest.approx(exact.noise, rel=2e-3)
     assert np.sqrt(found.radius2) == pytest.approx(exact.radius, rel=2e-3)
+
+
+def test_single_precision_of_many_rows_costs_nothing(world, monkeypatch):
+    data = read_clients(*world.but(samples=60, correlation=0.5, clients=100).draw()[:2])
+    double = pool_and_estimate(data).estimates
+    monkeypatch.setattr(statistics, "MANY_ENTRIES", 0)
+    single = pool_and_estimate(data).estimates
+    assert single.noise2 != double.noise2  # the switch does something
+    assert single.noise2 == pytest.approx(double.noise2, rel=1e-6)
+    assert single.radius2 == pytest.approx(double.radius2, rel=1e-4)
 
 
 @pytest.mark.parametrize("clients", [8, 30])

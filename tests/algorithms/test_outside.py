@@ -74,6 +74,11 @@ def test_theory_and_exact_fits(fedprox, table):
     )  # infinitely many clients forget the server stage
     diagram = fa.compare(fedprox, "fedavg", WORLD, vary={"noise": (0.1, 2, 9)}, clients=10)
     assert "fedprox against fedavg" in str(diagram)
+    path = fa.fine_tuning(WORLD, fedprox, step=0.1, steps=[0, 3], clients=10)
+    assert path.loss[0] == pytest.approx(few["fedprox"].loss, rel=1e-9)
+    stopped = fa.Algorithm("stopped", fedprox.server, fa.algorithms.Descend(0.1, 3))
+    again = fa.predict(WORLD, [stopped], clients=10)["stopped"].loss
+    assert path.loss[1] == pytest.approx(again, rel=1e-9)
     X, y, ids = table
     fit = fa.linear.fit(fedprox, X, y, clients=ids, intercept=False)
     by_hand = np.zeros((3, 3)), np.zeros(3)

@@ -6,6 +6,7 @@ import json
 
 import numpy as np
 import pytest
+from scipy.stats import norm
 
 import fedasym as fa
 from fedasym.theory.classes.ridge import shrinkage
@@ -179,3 +180,53 @@ def test_diagrams_vary_anything():
         "rtfa", "fedavg", fa.ClassPopulation(1.5, 1.5, 2, classes=3), vary={"ridge": [1.0, 2.0]}
     )
     assert three.winner.tolist() == ["rtfa", "rtfa"]
+
+
+def test_a_path_from_nothing_is_local_training():
+    world, times = fa.ClassPopulation(1.5, 1.5, 2), [0, 0.5, 2, 8]
+    path = fa.fine_tuning(world, "local", times=times)
+    best = fa.predict(world, ["local_ridge"])["local_ridge"].accuracy
+    assert path.best.scores.accuracy == pytest.approx(best, abs=1e-6)
+    rng, d, step = np.random.default_rng(0), 200, 0.25
+    n, drawn = d // 2, []
+    for _ in range(60):
+        theta = (1.5 * unit(rng, d)) + (1.5 * unit(rng, d))
+        X = rng.standard_normal((n, d))
+        y = np.where(rng.random(n) < 1 / (1 + np.exp(-X @ theta)), 1.0, -1.0)
+        w, at = np.zeros(d), []
+        for k in range(int(times[-1] / step) + 1):
+            if k * step in times[1:]:
+                at.append((w @ theta) / np.sqrt((w @ w) * (theta @ theta)))
+            w = w + step * X.T @ (y / (1 + np.exp(y * (X @ w)))) / n
+        drawn.append(at)
+    measured = [accuracy_at(np.array(cosines)) for cosines in np.array(drawn).T]
+    assert path.accuracy[0] == 0.5
+    np.testing.assert_allclose(path.accuracy[1:], measured, atol=0.006)
+
+
+def unit(rng, d):
+    v = rng.standard_normal(d)
+    return v / np.linalg.norm(v)
+
+
+def accuracy_at(cosines):
+    """P(sign(w'x) = y) for labels of the logistic model of length sqrt(4.5), by a plain sum."""
+    rho = 1.5 * 2**0.5
+    z, weights = np.polynomial.hermite_e.hermegauss(80)
+    weights = weights / weights.sum()
+    u = z[:, None]
+    agree = 1 / (1 + np.exp(-rho * np.abs(u)))  # along theta, the more likely label
+    c = np.clip(cosines, -0.999999, 0.999999)
+    right = norm.cdf(c * np.abs(u) / np.sqrt(1 - c**2))
+    return float((weights[:, None] * (right * agree + (1 - right) * (1 - agree))).sum(0).mean())
+
+
+def test_which_shared_models_a_path_may_start_from():
+    with pytest.raises(fa.NoFormula, match="maml: MAML's shared model is not derived"):
+        fa.fine_tuning(WORLD, "maml")
+    with pytest.raises(fa.InvalidInput, match="algorithm is 3: give one name"):
+        fa.fine_tuning(WORLD, 3)
+    three = fa.ClassPopulation(1.5, 1.5, 2, classes=3)
+    path = fa.fine_tuning(three, "local", times=[0, 1])
+    assert path.accuracy[0] == pytest.approx(1 / 3)
+    assert "from nothing" in path.title

@@ -11,8 +11,8 @@ import pytest
 import fedasym as fa
 from fedasym.core.errors import InvalidInput
 from fedasym.data import images, texts
-from fedasym.data.images import allocate_images, log_gamma
 from fedasym.data.splits import duplicates, feature_hashes
+from fedasym.exact.draws import allocate_images, log_gamma
 
 DATA = Path(os.environ.get("FEDASYM_DATA", Path(__file__).parents[3] / "shared" / "data"))
 

@@ -21,7 +21,7 @@ from .small import PIECES, command, environment, written
 
 FEW = ["--rounds", "3", "--evaluate-every", "3", "--local-steps", "2", "--personal-epochs", "1"]
 
-APP = import_module("fedasym.cli.app")  # the package has an object of that name
+CLI = import_module("fedasym.cli")
 
 
 @pytest.fixture(scope="module")
@@ -97,8 +97,8 @@ def test_progress_on_a_terminal_is_one_line(home, cache, run, tmp_path):
 
 def test_a_log_has_a_line_every_few_seconds_and_all_that_is_damaged(capsys, monkeypatch):
     times = iter([0.0, 1.0, 5.5, 6.0, 11.0])
-    monkeypatch.setattr(APP.time, "monotonic", lambda: next(times))
-    tell = APP.Display()
+    monkeypatch.setattr(CLI.time, "monotonic", lambda: next(times))
+    tell = CLI.Display()
     for text in (
         "0 of 3 pieces · a",
         "0 of 3 pieces · b",

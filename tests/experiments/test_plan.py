@@ -12,10 +12,11 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Descend, Meta
+from fedasym.core.runtime import SEAL
 from fedasym.experiments import plan
 from fedasym.experiments.data import fingerprint, first_clients, load_data, record_data
 from fedasym.experiments.fields import combinations, lines_of
-from fedasym.experiments.folder import MARK, Damaged, key_of, read_piece, write_piece
+from fedasym.experiments.folder import Damaged, key_of, read_piece, write_piece
 from fedasym.pretraining import recipes
 
 from .small import PIECES, TOML, flipped, small
@@ -293,7 +294,7 @@ def test_a_piece_from_before_there_were_seals_is_read_and_still_checked(piece):
     metadata, frame = pl.read_parquet_metadata(piece), pl.read_parquet(piece)
     frame.write_parquet(piece, metadata=metadata, compression="uncompressed", statistics=False)
     content = piece.read_bytes()
-    assert MARK not in content
+    assert SEAL not in content
     assert read_piece(piece).frame.equals(frame)
     piece.write_bytes(flipped(content, content.index(struct.pack("<d", 0.75))))
     with pytest.raises(Damaged, match="checksum"):

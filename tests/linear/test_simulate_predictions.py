@@ -151,3 +151,17 @@ def test_with_fewer_samples_than_unknowns_all_that_share_agree_on_members():
     )
     losses = [table[name].loss for name in ("fedavg", "ftfa", "rtfa", "maml", "pfedme")]
     assert np.ptp(losses) < 1e-10
+
+
+@pytest.mark.parametrize("member", [True, False])
+@pytest.mark.parametrize("start", [fa.algorithms.Moreau(0.6), fa.algorithms.Meta(0.1)])
+def test_a_path_from_any_shared_model(start, member):
+    world, step, steps = fa.Population(1, 0.7, 2, norm=2), 0.15, 5
+    whole = fa.Algorithm("whole", start, fa.algorithms.Descend(step, steps))
+    (loss, error, _) = at_infinity(world, 100, 8, clients=5, algorithms=[whole], member=member)[
+        "whole"
+    ]
+    path = fa.fine_tuning(world, whole, step=step, steps=[steps], clients=5, member=member)
+    averaged = fa.fine_tuning(world, step=step, steps=[steps], clients=5, member=member)
+    assert abs(loss - path.loss[0]) < 3 * error
+    assert abs(averaged.loss[0] - path.loss[0]) > 3 * error  # which the comparison can tell apart

@@ -14,16 +14,9 @@ import pytest
 import fedasym as fa
 from fedasym import cli
 from fedasym.cli.app import Where
-from fedasym.deploy import Ray
-from fedasym.deploy.ray import LIBRARY, pool, read_executor
-from fedasym.deploy.ray.pool import (
-    SHARED,
-    STORE,
-    check_address,
-    joining_error,
-    local_cluster,
-    ray_package,
-)
+from fedasym.deploy import Ray, ray
+from fedasym.deploy.ray import LIBRARY, check_address, joining_error, read_executor
+from fedasym.deploy.ray.pool import SHARED, STORE, local_cluster, ray_package
 
 from ..experiments.small import written
 
@@ -98,7 +91,7 @@ def test_an_address_where_nobody_answers_is_told_at_once():
 
 
 def test_an_address_where_something_else_answers_is_told(monkeypatch):
-    monkeypatch.setattr(pool, "STATUS", 4.0)
+    monkeypatch.setattr(ray, "STATUS", 4.0)
 
     class Silent(http.server.BaseHTTPRequestHandler):
         def log_message(self, *words):

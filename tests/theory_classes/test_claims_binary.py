@@ -16,16 +16,15 @@ from fedasym.theory.classes.optimum import (
     bayes_log_loss,
     bayes_optimum,
     distance2,
-    fit_squares,
-    label_probe,
     ridge_at,
     ridge_by_rule,
     search_best_ridge,
     step_from_shared,
     stopped_fits,
 )
-from fedasym.theory.classes.optimum import best_probe_ridge as best_linear_ridge
 from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
+from fedasym.theory.classes.squared_labels import best_probe_ridge as best_linear_ridge
+from fedasym.theory.classes.squared_labels import fit_squares, label_probe
 from fedasym.worlds.classes import Energies
 
 from .settings import GAMMA, THREE, TWO, B, R

@@ -14,13 +14,12 @@ from fedasym.theory.classes.metrics import State, accuracy, brier, calibration, 
 from fedasym.theory.classes.optimum import (
     bayes_log_loss,
     bayes_optimum,
-    fit_squares,
-    label_probe,
     search_best_ridge,
     step_from_shared,
 )
-from fedasym.theory.classes.optimum import best_probe_ridge as best_linear_ridge
 from fedasym.theory.classes.ridge import fedavg, separability_threshold, shrinkage, solve_ridge
+from fedasym.theory.classes.squared_labels import best_probe_ridge as best_linear_ridge
+from fedasym.theory.classes.squared_labels import fit_squares, label_probe
 from fedasym.worlds.classes import Energies
 
 EVERY = json.loads(

@@ -13,11 +13,8 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from fedasym.theory.classes.softmax import contrasts, softmax_centre, softmax_step
-from fedasym.theory.classes.softmax_ridge import (
-    fit_one_hot,
-    softmax_ridge_path,
-    stopped_softmax_fits,
-)
+from fedasym.theory.classes.softmax_ridge import softmax_ridge_path, stopped_softmax_fits
+from fedasym.theory.classes.squared_labels import fit_one_hot
 from fedasym.worlds.classes import Energies
 
 

@@ -8,6 +8,7 @@ from scipy.optimize import minimize
 from scipy.special import logsumexp, softmax
 
 from fedasym.core.errors import NoFormula
+from fedasym.theory.classes.margins import best_softmax_mixture
 from fedasym.theory.classes.softmax import (
     SEARCH,
     SoftmaxPoints,
@@ -23,15 +24,14 @@ from fedasym.theory.classes.softmax import (
 )
 from fedasym.theory.classes.softmax_ridge import (
     WarmStart,
-    best_softmax_mixture,
     best_softmax_ridge,
     control_means,
-    fit_one_hot,
     softmax_means,
     softmax_ridge_path,
     softmax_rtfa,
     stopped_softmax_fits,
 )
+from fedasym.theory.classes.squared_labels import fit_one_hot
 from fedasym.worlds.classes import Energies
 
 TWO_ATOMS = Energies.isotropic(1.5, 1.2, [0.5, 3.0], [0.6, 0.4])

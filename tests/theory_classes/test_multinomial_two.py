@@ -15,7 +15,8 @@ from fedasym.theory.classes.softmax import (
     softmax_fedavg,
     softmax_step,
 )
-from fedasym.theory.classes.softmax_ridge import best_softmax_ridge, fit_one_hot, softmax_ridge_path
+from fedasym.theory.classes.softmax_ridge import best_softmax_ridge, softmax_ridge_path
+from fedasym.theory.classes.squared_labels import fit_one_hot
 from fedasym.worlds.classes import Energies
 
 RIDGE = [  # gamma, b, r, s, h, ridge, shared, expected: golden cases rtfa and local

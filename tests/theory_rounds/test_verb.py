@@ -9,6 +9,8 @@ import pytest
 from tests.command import fedasym
 
 import fedasym as fa
+from fedasym.verbs import rounds as verb
+from fedasym.verbs.rounds import linear_map
 
 WORLD = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
 
@@ -143,6 +145,33 @@ def test_the_floor_is_where_many_rounds_end():
     )
     assert np.isinf(endless.floor)
     assert "grows without end" in str(endless)
+
+
+def test_the_floor_is_endless_just_where_the_recursion_has_an_eigenvalue_of_one(monkeypatch):
+    found = []
+
+    def remember(start):
+        found.append(linear_map(start)[0])
+        return linear_map(start)
+
+    monkeypatch.setattr(verb, "linear_map", remember)
+    spectrum = fa.spectra.atoms([0.3, 1.7], [0.5, 0.5])
+    world = fa.Population(1, 0.5, 2, norm=2, spectrum=spectrum)
+    mixing = np.linspace(0.2, 8, 60)
+    path = fa.rounds(
+        world, "fedavg", rounds=3, local_steps=2, server_step=0.2, cohort=2, mixing=mixing
+    )
+    grows = np.abs(np.linalg.eigvals(found[-1])).max(-1) >= 1
+    assert 0 < grows.sum() < grows.size
+    np.testing.assert_array_equal(np.isinf(path.floor), grows)
+
+
+def test_of_many_settings_the_last_round_is_reported():
+    told = {"rounds": 30, "local_steps": np.arange(1, 50)[:, None], "cohort": np.arange(5, 50)}
+    many = fa.rounds(WORLD, "rtfa", **told)
+    assert many.loss.shape == (49, 45, 1)
+    one = fa.rounds(WORLD, "rtfa", rounds=30, local_steps=20, cohort=25)
+    assert many.loss[19, 20, 0] == pytest.approx(one.loss[-1], rel=1e-9)
 
 
 def test_bytes_and_targets():

@@ -24,7 +24,7 @@ def dry(monkeypatch):
 
     def advancing(*arguments):
         asked["advance"].append(arguments)
-        return arguments[2:4]
+        return arguments[2]
 
     def personalising(*arguments):
         asked["personalise"].append(arguments)
@@ -48,7 +48,7 @@ def test_configurations_that_differ_in_the_client_stage_train_the_shared_model_o
     runs = fa.train(["fedavg", "ftfa", "rtfa"], clients, **told, grid=grid, seeds=range(3))
     assert len(runs) == 3 * (6 + 6 * 5 + 6 * 5 * 5)
     trained = sum(
-        shared.shape[0] * shared.shape[1] * count for _, _, shared, *_, count in dry["advance"]
+        state[0].shape[0] * state[0].shape[1] * count for _, _, state, *_, count in dry["advance"]
     )
     assert trained == 60 * 6 * 3  # rounds, server steps and seeds: as for FedAvg alone
     tuned = {"Keep": 0, "Interpolate": 0, "Ridge": 0}

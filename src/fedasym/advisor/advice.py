@@ -1,6 +1,4 @@
-"""The answer of the advisor: estimates, predictions, a recommendation with its doubts, and how to
-prove it wrong.
-"""
+"""The advisor's answer: estimates, predictions, recommendation, doubts, how to prove it wrong."""
 
 from __future__ import annotations
 
@@ -85,9 +83,7 @@ class Estimated:
 
     @property
     def world(self) -> Population | ClassPopulation:
-        """The estimates as a `Population`, for classes a `ClassPopulation`: for `fa.predict` and
-        its kin.
-        """
+        """The estimates as a `Population` or `ClassPopulation`, for `fa.predict` and its kin."""
         if self.class_world is not None:
             return self.class_world
         if self.classes:
@@ -108,9 +104,7 @@ class Estimated:
 
 @dataclass(frozen=True)
 class Weight:
-    """One unknown of the model: its shared weight, and how much clients' own vary about it (None:
-    it is shared only).
-    """
+    """One unknown: its shared weight, and how clients' own vary about it (None: shared only)."""
 
     name: str
     shared: Quantity
@@ -195,9 +189,7 @@ class Advice(Result):
         return self.recommended
 
     def plot(self, path: str | Path) -> Path:
-        """Draw what is expected, with intervals, to a file (PNG, SVG or PDF by its ending); returns
-        where it is.
-        """
+        """Draw the expectations with intervals to a PNG, SVG or PDF file; returns its path."""
         return write_file("draw advice", self, path)
 
     def write(self, path: str | Path) -> Path:
@@ -281,7 +273,8 @@ def loss_answer(advice: Advice) -> dict[str, Any]:
 
 def accuracy_answer(advice: Advice) -> dict[str, Any]:
     """What JSON has of advice on classes."""
-    about, kept = advice.population, ("clients", "dimension", "samples", "method")
+    about = advice.population
+    kept = ("clients", "dimension", "samples", "method")
     population = population_answer(about, ("radius", "centre", "signal", "aspect"), kept)
     spectrum = population.pop("spectrum")
     population |= {
@@ -384,8 +377,7 @@ def choose_loss(table: dict[str, Prediction], simplest: tuple[str, ...]) -> str:
 def caution_sharing(
     table: dict[str, Prediction], algorithms: Mapping[str, Algorithm]
 ) -> dict[str, Prediction]:
-    """Where samples are scarce, sharing counts for what the model or what clients left out say of
-    it, the worse of the two.
+    """With scarce samples, sharing counts as the model or left-out clients say, whichever is worse.
 
     The model's level then rests on a shared length that hardly anything tells, and sharing without
     cause costs far more than not sharing.
@@ -402,9 +394,7 @@ def caution_sharing(
 
 
 def choose_rivals(table: dict[str, Prediction], recommended: str) -> list[str]:
-    """Two others for the experiment: the next best, and what stands for not personalising or not
-    sharing.
-    """
+    """Two rivals for the experiment: the next best, and one without personalising or sharing."""
     others = sorted(
         (row.trusted, name)
         for name, row in table.items()
@@ -460,9 +450,11 @@ def choose_accuracy(table: dict[str, Prediction]) -> str:
 
 def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) -> Estimated:
     """The estimates in the population's own words."""
-    link, tau = Link(seen.classes.count), world.spectrum.mean
+    link = Link(seen.classes.count)
+    tau = world.spectrum.mean
     s = world.spectrum.values
-    B, BD = found.draws[:, 2], found.draws[:, 1] * tau
+    B = found.draws[:, 2]
+    BD = found.draws[:, 1] * tau
     whole = np.maximum(B + BD, 1e-9 * link.total)
     rho = link.signal(np.minimum(whole, 0.999 * link.most))
     radius = rho * np.sqrt(BD / whole / float(s @ world.shift_share))
@@ -501,8 +493,7 @@ def enclose_value(value: float, draws: Array, *, zero: bool = False) -> Quantity
 def move_ridges(
     ridges: LogisticRidges, table: AccuracyTable, seen: ClassEvidence, doubts: tuple[Doubt, ...]
 ) -> tuple[LogisticRidges, AccuracyTable]:
-    """The logistic ridge where samples contradict the model, from the ridge c that they want of
-    least squares.
+    """The logistic ridge where samples contradict the model, from the ridge c of least squares.
 
     Where only the ridge is contradicted it changes by the same factor (section 9.3). Where the link
     is, what counts is that both losses shrink the same directions: ridge = c times the mean
@@ -511,7 +502,8 @@ def move_ridges(
     said = {doubt.check for doubt in doubts}
     if not said & {Check.RIDGE, Check.LINK}:
         return ridges, table
-    C, out = len(seen.classes), {}
+    C = len(seen.classes)
+    out = {}
     for name, alone in (("rtfa", False), ("local_ridge", True)):
         best = min(
             float(seen.probes.ratios[best_ratios(seen.probes)[name]]), float(seen.probes.ratios[-2])

@@ -1,5 +1,4 @@
-"""`advise`: which algorithm for these clients, with which ridge, how sure, how to prove it wrong;
-`fit`: what it recommends.
+"""`advise`: which algorithm and ridge for these clients, how sure, how to test; `fit`: its choice.
 
 The pipeline, for numbers and for classes: read the data, estimate the population, predict, compare
 with held-out fits, doubt, recommend.
@@ -195,9 +194,7 @@ def advise_samples(
 
 
 def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algorithm]) -> Advice:
-    """Numbers and many features: statistics, estimates, structure; then predictions, cross-check,
-    doubts, recommendation.
-    """
+    """Numbers and many features: statistics, estimates and structure, then the assembled advice."""
     levels = ClientLevels.of(data) if intercept else None
     seen = pool_and_estimate(data.level() if intercept else data)
     structure = find_structure(seen)
@@ -214,18 +211,14 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
 
 
 def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
-    """Classes and many features: statistics, estimates, probes; then predictions, cross-check,
-    doubts, recommendation.
-    """
+    """Classes and many features: statistics, estimates and probes, then the assembled advice."""
     seen = look_at_clients(classes)
     fresh = estimate_from_held(seen)
     return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
-    """Groups within the clients, which a recipe found and left out: what a second level would
-    explain.
-    """
+    """Groups within clients that a recipe left out: what a second level would explain."""
     recipe = None if federation is None else federation.recipe
     said = []
     for each in () if recipe is None else recipe.nested:
@@ -246,10 +239,9 @@ def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
 
 
 def are_few(data: ClientData, intercept: bool) -> bool:
-    """Whether exact expectations serve better than limits: few unknowns. Too few samples for them
-    are refused.
-    """
-    unknowns, samples = data.dimension + intercept, int(data.sizes.sum())
+    """Whether exact expectations beat limits: few unknowns. Too few samples are refused."""
+    unknowns = data.dimension + intercept
+    samples = int(data.sizes.sum())
     if unknowns > (MANY_UNKNOWNS if intercept else FEW):
         return False
     enough = samples >= MIXED_ROOM * unknowns + len(SIMPLEST)
@@ -263,9 +255,7 @@ def are_few(data: ClientData, intercept: bool) -> bool:
 
 
 def are_few_classes(classes: Classes, intercept: bool) -> bool:
-    """Whether models are fitted to folds and scored: few unknowns. Too few samples for them are
-    refused.
-    """
+    """Whether models are fitted to folds: few unknowns. Too few samples are refused."""
     samples = int(classes.data.sizes.sum())
     if classes.data.dimension + intercept > (MANY_UNKNOWNS if intercept else FEW):
         return False
@@ -317,8 +307,7 @@ def assemble_regression(
     levels: ClientLevels | None = None,
     pooled: Array | None = None,
 ) -> Advice:
-    """Everything that follows from summaries and estimates: predict, compare with the samples,
-    doubt, recommend.
+    """All that follows from summaries and estimates: predictions, cross-check, doubts, the advice.
 
     held: mean squares of held-out residuals about the pooled model. dropped: features that say
     nothing. levels, pooled: clients' means and the pooled weights, where models have an intercept.
@@ -446,8 +435,7 @@ def fit(
     intercept: bool | None = None,
     ridge: Any = None,
 ) -> Model:
-    """Fit what the advisor recommends for these clients, or the algorithm that is named, exactly,
-    to the training samples.
+    """Fit the recommended algorithm, or the one named, exactly to the clients' training samples.
 
     intercept: whether models have one; by default as the federation says. ridge: as `fa.linear.fit`
         takes it; by default from the estimated variances.
@@ -487,7 +475,8 @@ def fit(
         options: dict[str, Any] = {"personal": federation.personal, "intercept": free}
         found = fit_classes(algorithm, X, labels, owners, classes=federation.classes, **options)
         return Model(found, named, recipe, explain_class_choice(found))
-    why, chosen = "", algorithm
+    why = ""
+    chosen = algorithm
     if chosen is None:
         chosen, expected = recommend_for_fit(federation, free)
         why = expected if ridge is None else ""  # what is expected is so with the estimated ridges
@@ -516,9 +505,7 @@ def check_has_ridge(algorithm: str | Algorithm) -> None:
 
 
 def recommend_for_fit(federation: Federation, intercept: bool) -> tuple[str, str]:
-    """What the advisor recommends, and its sentence; too few clients for an estimate share one
-    model, and keep near it.
-    """
+    """The recommendation and its sentence; with few clients to estimate from, nearly one model."""
     trained = int(np.count_nonzero(federation.counts("train")))
     if trained < LEAST_CLIENTS:
         name = "fedavg" if trained < 2 else "rtfa"

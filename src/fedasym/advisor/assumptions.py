@@ -1,6 +1,4 @@
-"""Doubts, what they look at, and the first of them: too few of anything, thresholds, and the
-paper's assumptions.
-"""
+"""Doubts and what they look at; the first: too few of anything, thresholds, assumptions."""
 
 from __future__ import annotations
 
@@ -47,9 +45,7 @@ class Doubt:
 
 @dataclass(frozen=True, eq=False)
 class SizeEvidence:
-    """What every check may look at: clients, estimates, and features that are always 0 or follow
-    from others (`dropped`).
-    """
+    """What every check sees: clients, estimates, and constant or dependent features (`dropped`)."""
 
     summaries: list[Summary]
     estimates: Estimates
@@ -129,7 +125,8 @@ def scarce_samples(seen: SizeEvidence) -> str | None:
 
 def near_threshold(seen: SizeEvidence) -> str | None:
     """Near the pooled threshold, or a client's."""
-    d, near = seen.dimension, min(3 / np.sqrt(seen.dimension), NEAREST)
+    d = seen.dimension
+    near = min(3 / np.sqrt(seen.dimension), NEAREST)
     pooled = d / seen.sizes.sum()
     own = d / seen.sizes
     share = float(np.mean(np.abs(own - 1) < near))

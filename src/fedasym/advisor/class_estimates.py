@@ -1,5 +1,4 @@
-"""Noise, radius and shared signal of class labels as least squares sees them, with what each client
-adds to their errors.
+"""Noise, radius and shared signal of class labels by least squares, and each client's influence.
 
 Three estimates from residuals about the others' model: s2 and r2 from squares along the clients'
 axes, where E p_k = s2 (1 + a_k) + r2 (x_k/d + w_k), and the shared signal B = zeta^2 theta_0'Sigma
@@ -61,7 +60,10 @@ FRESH_GAP = 0.02
 
 def estimate_world(found: ClassMoments, classes: int) -> LabelModel:
     """The population that the estimates stand for."""
-    spectrum, profile, centre, shift = found.spectrum, found.profile, None, None
+    spectrum = found.spectrum
+    profile = found.profile
+    centre = None
+    shift = None
     if profile is None:
         centre = power_shares(spectrum, centre_power(found))
     elif profile.centre is not None or profile.shift is not None:
@@ -74,9 +76,7 @@ def estimate_world(found: ClassMoments, classes: int) -> LabelModel:
 
 
 def centre_power(found: ClassMoments) -> float:
-    """The p for which a shared optimum with energies like s^p has the observed lift; 0 unless that
-    is clear.
-    """
+    """The p at which a shared optimum with energies s^p has the observed lift; 0 unless clear."""
     lift, error = found.lift
     s, h = found.spectrum.values, found.spectrum.weights
 
@@ -101,9 +101,7 @@ def power_shares(spectrum: Spectrum, power: float) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ClientSizes:
-    """Clients by size: aspects and shares of the kinds, the middling one, and how many clients of a
-    kind all samples make.
-    """
+    """Clients by size: aspects and shares of kinds, the middling one, clients in all samples."""
 
     kinds: SizeGroups
     dimension: int
@@ -130,9 +128,7 @@ class ClientSizes:
 
     @property
     def equivalent(self) -> Array:
-        """Clients of each kind that have as many samples as all clients together: what the pooled
-        fit sees.
-        """
+        """Clients of each kind that all samples together would make: what the pooled fit sees."""
         return np.asarray(float(self.kinds.count @ self.kinds.samples) / self.kinds.samples)
 
     @property
@@ -142,9 +138,7 @@ class ClientSizes:
 
     @property
     def alike(self) -> float:
-        """The sum of squares of the clients' weights in the shared model: 1/m where all have as
-        many samples.
-        """
+        """The sum of squared weights of clients in the shared model: 1/m where sizes are equal."""
         return float(self.kinds.sizes @ self.kinds.sizes) / float(self.kinds.sizes.sum()) ** 2
 
 
@@ -174,8 +168,10 @@ class ClassMoments:
 def affordable_places(classes: Classes, work: float = LOOK_WORK) -> list[int]:
     """Clients to look at twice, evenly spread: all, or as many as the work allows."""
     data = classes.data
-    d, n = data.dimension, data.sizes.astype(float)
-    k, outputs = np.minimum(n, d), classes.free
+    d = data.dimension
+    n = data.sizes.astype(float)
+    k = np.minimum(n, d)
+    outputs = classes.free
     each = float(
         np.mean(
             3 * k * d * d
@@ -206,9 +202,7 @@ def summarise_view(name: object, client: ClientView, outputs: int) -> Summary:
 
 @dataclass(frozen=True, eq=False)
 class AdjustedClient:
-    """A client with the others' errors divided out, and how squares of single samples vary, as they
-    do and as r2 = 1 has it.
-    """
+    """A client without the others' errors, and how squares of samples vary: seen, and at r2 = 1."""
 
     summary: Summary
     lift: Array
@@ -217,9 +211,7 @@ class AdjustedClient:
 
     @classmethod
     def of(cls, one: Summary, client: ClientView, outputs: int) -> AdjustedClient:
-        """Squares along axes are sums over pairs of samples, of which those of a sample with itself
-        are told apart.
-        """
+        """Squares along axes, as sums over pairs of samples; a sample with itself is told apart."""
         lift, weights = 1 + client.noise, client.U.T**2
         single, length = (client.about**2).sum(1) / outputs, (client.X**2).sum(1) / one.dimension
         whole = replace(one, power=(client.x + client.shift) / lift)
@@ -228,18 +220,15 @@ class AdjustedClient:
         )
 
     def at(self, r2: float) -> Summary:
-        """With the model's variation at this r2 in place of the seen one; what leaves the axes goes
-        to the rest.
-        """
-        one, change = self.summary, r2 * self.model - self.seen
+        """With the model's variation at this r2, not the seen one; what leaves axes joins rest."""
+        one = self.summary
+        change = r2 * self.model - self.seen
         rest = one.rest - float(change.sum()) if one.samples > one.power.size else 0.0
         return replace(one, residual=(one.residual + change) / self.lift, rest=rest)
 
 
 class MomentRecorder:
-    """Clients about the others' model, one after the other; where samples are scarce, and only
-    there, they are kept.
-    """
+    """Clients about the others' model, one by one; they are kept only where samples are scarce."""
 
     def __init__(self, classes: Classes, shared: SharedSums) -> None:
         self.classes, self.shared = classes, shared
@@ -258,7 +247,8 @@ class MomentRecorder:
         if self.shared.scarce:
             self.kept.append((name, client))
             return
-        K, n = self.classes.free, len(client.X)
+        K = self.classes.free
+        n = len(client.X)
         one = summarise_view(name, client, K)
         self.summaries.append(one)
         self.adjusted.append(AdjustedClient.of(one, client, K))
@@ -295,11 +285,10 @@ class MomentRecorder:
         )
 
     def measure_lift(self, B: float, by_client: Array) -> tuple[float, float]:
-        """The lift from products across clients, over that of an optimum without preferred
-        directions; its standard error.
-        """
+        """The lift across clients over that without preferred directions; its standard error."""
         above, below = np.array(self.push).T
-        S, n = self.shared.S, self.classes.data.sizes.astype(float)
+        S = self.shared.S
+        n = self.classes.data.sizes.astype(float)
         even = float((S**2).sum()) - float(np.trace(self.shared.squares))
         if CLEAR_SIGNAL * np.sqrt(by_client @ by_client) > B or even <= 1e-9 * float((S**2).sum()):
             # hardly any signal, or clients have no directions in common: nothing can be said
@@ -311,9 +300,7 @@ class MomentRecorder:
 
 
 def signal_influence(signal: Array, n: Array) -> Array:
-    """What each client adds to the error of B: it counts twice, since it also trains the model that
-    others are tested with.
-    """
+    """A client's part in the error of B, twice: it also trains the model that tests the others."""
     return np.asarray(2 * (signal - signal.sum() / n.sum() * n) / n.sum())
 
 
@@ -335,8 +322,7 @@ def combine_moments(
 def constrain_total(
     point: Array, influence: Array, weights: Array, total: float
 ) -> tuple[Array, Array]:
-    """The nearest point with weights'point = total, in the metric of its errors, and what clients
-    add to its errors.
+    """The nearest point with weights'point = total in the metric of its errors, and the influences.
 
     The metric is found from the same m clients: what is left of the errors looks smaller than it is
     by (m - 1)/(m - 2), and is larger by (m - 2)/(m - 3) than with the best metric (one control
@@ -353,9 +339,7 @@ def constrain_total(
 
 
 def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]]) -> ClassMoments:
-    """All samples together are too few for a shared model: labels within clients, and products
-    across them (`moments`).
-    """
+    """Too few samples for a shared model: labels within clients, products across (`moments`)."""
     K, d = classes.free, classes.data.dimension
     summaries = [summarise_view(name, client, K) for name, client in clients]
     n = np.array([each.samples for each in summaries], dtype=float)
@@ -375,7 +359,8 @@ def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]
         pulls.append(weighed.T @ (client.U.T @ client.labels) / np.sqrt(K))
         tests.append(weighed.T @ (rows @ probe_vectors(d)))
     above, below = sum_across(np.stack(pulls)), sum_across(np.stack(tests))
-    seen, rest = max(below[0], 1e-300), np.maximum(below[0] - below[1], 1e-300)
+    seen = max(below[0], 1e-300)
+    rest = np.maximum(below[0] - below[1], 1e-300)
     # clients with hardly a direction in common say nothing
     limit = 10 * max(float(start[1]), classes.total / tau)
     centre2 = float(np.clip(d * PROBE_VECTORS * above[0] / seen, -limit, limit))
@@ -401,8 +386,7 @@ def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]
 
 
 def possible_moments(draws: Array, classes: Classes) -> Array:
-    """Draws that can be: no part below 0, and no more explained than labels leave; as many as
-    before, some of them twice.
+    """The possible draws: no part below 0, no more explained than labels leave; some come twice.
 
     With so few samples the best fit alone may be far out of bounds; the mean of what is possible is
     not.
@@ -439,9 +423,7 @@ class ClassLook:
 
 
 def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
-    """Two passes over the clients: the shared model, then each of them about the model of the
-    others.
-    """
+    """Two passes over the clients: the shared model, then each about the model of the others."""
     classes, shared = pool_classes(classes)
     places = affordable_places(classes, work)
     data = classes.data
@@ -476,9 +458,7 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
 
 
 def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments | None:
-    """Estimates from held-out samples alone, where training samples look better than they should;
-    None where that cannot be.
-    """
+    """Estimates from held-out samples alone, where training samples flatter; None: impossible."""
     data = seen.data
     if data is None or not seen.probes.holds:
         return None

@@ -1,5 +1,4 @@
-"""Every method's accuracy and log-loss on the estimated population, members and new clients, and
-when to stop fine-tuning.
+"""Accuracy and log-loss of every method, for members and new clients, and when to stop tuning.
 
 Two classes, then more. Sizes: clients of a kind get their own aspect. Intervals: accuracies at the
 estimates and at a star of four points around them, along the axes of their errors, make a quadratic
@@ -81,9 +80,7 @@ class MethodScore:
 
 @dataclass(frozen=True)
 class LogisticRidges:
-    """Ridge x samples for rtfa and local_ridge (a client of n samples takes ratio/n), and mu of the
-    pooled fit (0: none).
-    """
+    """Ridge x samples of rtfa and local_ridge (ratio/n at n samples), and the pooled fit's mu."""
 
     shared: float
     alone: float
@@ -91,9 +88,7 @@ class LogisticRidges:
 
 
 def ridge_rule(world: LabelModel, aspect: float, *, alone: bool = False) -> float:
-    """The logistic loss's ridge by section 9: gamma/(c r^2); with preferred directions least
-    squares' times zeta^2/(c s2).
-    """
+    """Section 9's logistic ridge: gamma/(c r^2); with directions, least squares' zeta^2/(c s2)."""
     e = world.energies.alone if alone else world.energies
     c = 1.0
     if not alone:
@@ -114,9 +109,7 @@ def ridge_rule(world: LabelModel, aspect: float, *, alone: bool = False) -> floa
 def best_ridges(
     world: LabelModel, aspect: float, samples_: float, clients: float
 ) -> LogisticRidges:
-    """For a middling client: two classes by search about the rule, more by the rule itself (it
-    loses at most .02 points).
-    """
+    """For a middling client: two classes by search, more by the rule (at most .02 points lost)."""
     own = ridge_rule(world, aspect, alone=True)
     if world.link.classes > 2:
         return LogisticRidges(ridge_rule(world, aspect) * samples_, own * samples_)
@@ -129,7 +122,8 @@ def best_ridges(
     )
     mu = pooled_ridge(world, aspect, clients)
     lam = ridge_rule(world, aspect) * RULE_GRID
-    right = metrics.accuracy(rtfa_state(world, aspect, lam, clients, mu, clients < MANY_CLIENTS))
+    state = fit_two_classes(world, aspect, lam, clients, mu, clients < MANY_CLIENTS)
+    right = metrics.accuracy(state)
     return LogisticRidges(grid_peak(lam, right) * samples_, alone * samples_, mu)
 
 
@@ -146,9 +140,7 @@ def grid_peak(at: Array, values: Array) -> float:
 
 
 def pooled_ridge(world: LabelModel, aspect: float, clients: float) -> float:
-    """0, or where the pooled samples are separable the ridge of the shared model that serves a new
-    client best.
-    """
+    """0, or with separable pooled samples the shared model's ridge that best serves newcomers."""
     e = repeat_energies(world.energies, 1)
     if not bool(np.any(pooled_fit(e, np.array([aspect]), np.array([clients])).member.diverged)):
         return 0.0
@@ -186,13 +178,13 @@ def score_rtfa(
 ) -> tuple[StateScore, StateScore]:
     """Member and new client of two classes."""
     lam = np.array([float(ridge)])
-    new = score_population(rtfa_state(world, aspect, lam, clients, mu, False))
+    new = score_population(fit_two_classes(world, aspect, lam, clients, mu, False))
     if clients >= MANY_CLIENTS:
         return new, new
-    return score_population(rtfa_state(world, aspect, lam, clients, mu, True)), new
+    return score_population(fit_two_classes(world, aspect, lam, clients, mu, True)), new
 
 
-def rtfa_state(
+def fit_two_classes(
     world: LabelModel, aspect: float, ridges: Array, clients: float, mu: float, member: bool
 ) -> State:
     """RTFA of a member, or of a new client, of two classes, at these ridges."""
@@ -223,8 +215,7 @@ def score_two_classes(
 
 
 def softmax_excess(world: LabelModel, pooled_aspect: float, alike: float) -> tuple[float, float]:
-    """How much the shared softmax model of these clients errs, in units of least squares: from
-    noise and from displacements.
+    """The shared softmax model's error in units of least squares: from noise, from displacements.
 
     To first order in d/N the pooled fit is c W0 plus a step Hh^{-1} of the gradient, c =
     phi(rho)/Hh: its noise per contrast is that of the residuals e_y - softmax, G = Brier/(C - 1),
@@ -244,16 +235,18 @@ def score_more_classes(
     excess: tuple[float, float],
     alike: float = 0.0,
 ) -> dict[str, MethodScore]:
-    """The softmax system of infinitely many clients, moved to those at hand by what least squares
-    says (`squared_labels`).
+    """Infinitely many clients' softmax system, moved to those at hand by what least squares says.
 
     excess: of the shared model. alike: the part of a member's own displacement that is in the
     shared model; around it a member is taken as a new client: not derived, and a member does
     slightly better. With more than DIRECT classes the accuracies are those of tuned least squares,
     within half a point of the softmax's, and only the shared model has a log-loss.
     """
-    e, C, n = world.energies, world.link.classes, samples_
-    shared, error = softmax_fedavg(e, C), shared_error(world, excess)
+    e = world.energies
+    C = world.link.classes
+    n = samples_
+    shared = softmax_fedavg(e, C)
+    error = shared_error(world, excess)
     best, finite = best_label_ridge(world, aspect), best_label_ridge(world, aspect, error)
     T, Q = least_squares_state(world, aspect, np.inf, error)
     kept, member_kept = (
@@ -365,9 +358,7 @@ def kind_shifts(
     ridges: LogisticRidges,
     centre: dict[str, MethodScore],
 ) -> dict[str, dict[str, float]]:
-    """What the mean over kinds of clients adds to the middling kind: exact for two classes, by
-    least squares for more.
-    """
+    """What averaging over kinds adds to the middling kind: exact for two classes, else squares."""
     if sizes.share.size == 1:
         return {name: {} for name in centre}
     if world.link.classes == 2:
@@ -410,7 +401,8 @@ def draw_responses(
     along = offsets @ axes / sizes2
     here = least_squares_scores(world, sizes, found)
     lucky = training_spread(world, sizes, found)
-    energy, standard = energy_spread(world, sizes), normal_points(len(offsets))
+    energy = energy_spread(world, sizes)
+    standard = normal_points(len(offsets))
     wide = {name: float(np.hypot(energy, lucky.get(name, 0.0))) for name in here}
     out = {(name, field): wide[name] * standard for name in here for field in ("accuracy", "new")}
     out |= {
@@ -449,10 +441,9 @@ def draw_responses(
 def least_squares_scores(
     world: LabelModel, sizes: ClientSizes, found: ClassMoments
 ) -> dict[str, MethodScore]:
-    """Scores to take differences of: those of least squares, which move as the logistic loss's do,
-    in a tenth of the time.
-    """
-    gamma, error = float(sizes.aspects[sizes.middle]), shared_error(world, found.excess)
+    """Least squares' scores, for differences: like the logistic ones, in a tenth of the time."""
+    gamma = float(sizes.aspects[sizes.middle])
+    error = shared_error(world, found.excess)
     own, alone = (best_label_ridge(world, gamma, error, alone=each) for each in (False, True))
     kept, mine = (
         probe_accuracy(world, gamma, np.inf, error),
@@ -474,7 +465,9 @@ def energy_spread(world: LabelModel, sizes: ClientSizes) -> float:
     """How much the mean accuracy of so many clients with so many features varies by itself: the
     energy of one client's displacement varies by sqrt(2/d).
     """
-    e, d, m = world.energies, sizes.dimension, float(sizes.kinds.count.sum())
+    e = world.energies
+    d = sizes.dimension
+    m = float(sizes.kinds.count.sum())
     wide = np.sqrt(2 * float(e.h @ e.s**2) / world.spectrum.mean**2 / d)
     slope = abs(
         probe_accuracy(world.with_estimates(1.05 * world.r2, 1.05 * world.B), 1.0, np.inf)
@@ -485,18 +478,15 @@ def energy_spread(world: LabelModel, sizes: ClientSizes) -> float:
 
 
 def training_spread(world: LabelModel, sizes: ClientSizes, found: ClassMoments) -> dict[str, float]:
-    """How much the mean accuracy of so many models varies with the samples that they were trained
-    on.
+    """How much the mean accuracy of so many models varies with their training samples.
 
     What a model w errs by, beyond its multiple of the truth, has the energy E = Q - T^2/rho^2 and
     points anywhere: its part along the truth moves T by sqrt(E rho^2 w/d), w = mean(s^2)/mean(s)^2,
     and Q by twice that times T/rho^2.
     """
-    gamma, error, rho2 = (
-        float(sizes.aspects[sizes.middle]),
-        shared_error(world, found.excess),
-        world.rho**2,
-    )
+    gamma = float(sizes.aspects[sizes.middle])
+    error = shared_error(world, found.excess)
+    rho2 = world.rho**2
     s, h = world.spectrum.values, world.spectrum.weights
     share = float(h @ s**2) / world.spectrum.mean**2 / sizes.dimension
     out = {}
@@ -520,9 +510,7 @@ def normal_points(count: int) -> Array:
 def predict_one_step(
     out: AccuracyTable, world: LabelModel, aspect: float, ridge: float
 ) -> Prediction:
-    """One gradient step of its best length, less than rtfa by as much as with infinitely many
-    clients.
-    """
+    """One gradient step of the best length, as far below rtfa as with infinitely many clients."""
     e, C = world.energies, world.link.classes
     if C == 2:
         one = step_from_shared(e, aspect, None)
@@ -538,7 +526,8 @@ def predict_one_step(
             ].accuracy
         else:
             best = probe_accuracy(world, aspect, best_label_ridge(world, aspect))
-    rtfa, less = out["rtfa"], right - best
+    rtfa = out["rtfa"]
+    less = right - best
 
     def shifted(q: Quantity) -> Quantity:
         value, low, high = np.clip([q.value + less, q.low + less, q.high + less], 0.0, 1.0).tolist()
@@ -577,9 +566,7 @@ def descent_time(world: LabelModel, aspect: float, ridge: float) -> float:
 
 
 def largest_curvature(seen: ClassLook) -> float:
-    """Of a client's loss, at most: half of the largest eigenvalue of its second moments, or of a
-    batch's.
-    """
+    """A bound on the curvature of a loss: half the largest eigenvalue of the second moments."""
     own = max(float(each.power.max()) / each.samples for each in seen.found.summaries)
     return 0.5 * max(own, 2 * seen.energy / TRAIN_BATCH)
 
@@ -591,9 +578,7 @@ def predict_stopping(
     table: AccuracyTable,
     seen: ClassLook,
 ) -> Steps | None:
-    """The time that matches the ridge, as steps of half the largest stable size and as epochs of
-    `fa.train`.
-    """
+    """The time that matches the ridge: steps of half the stable size, and epochs of `fa.train`."""
     if table["rtfa"].trusted <= table["fedavg"].trusted + CLOSE_ACCURACY:
         return None  # no fine-tuning at all is as good
     if table["rtfa"].contradicted or table["fedavg"].contradicted:
@@ -620,17 +605,15 @@ def predict_stopping(
 def predict_beside(
     beside: Sequence[Algorithm], table: AccuracyTable, world: LabelModel, sizes: ClientSizes
 ) -> AccuracyTable:
-    """Algorithms beside the paper's, for a middling client, as `fa.predict` has them; it refuses
-    those without a formula.
+    """Algorithms beside the paper's for a middling client, as `fa.predict`; needs a formula.
 
     Formulas for more than two classes are for infinitely many clients: accuracies are moved to
     these as rtfa's is.
     """
-    middle, out = sizes.middle, {}
-    population, clients = (
-        world.population(float(sizes.aspects[middle])),
-        float(sizes.equivalent[middle]),
-    )
+    middle = sizes.middle
+    out = {}
+    population = world.population(float(sizes.aspects[middle]))
+    clients = float(sizes.equivalent[middle])
     moved = 0.0
     if beside and world.link.classes > 2:
         moved = table["rtfa"].accuracy.value - float(
@@ -644,7 +627,8 @@ def predict_beside(
             )
         else:
             member = new = predict(population, each)[each.name]
-        right, loss = float(np.clip(member.accuracy + moved, 0, 1)), member.log_loss
+        right = float(np.clip(member.accuracy + moved, 0, 1))
+        loss = member.log_loss
         out[each.name] = Prediction(
             each.name,
             accuracy=replace(UNKNOWN, value=right),

@@ -1,5 +1,4 @@
-"""Class labels as outputs of least squares: the shared model, each client about the others',
-probes, and directions.
+"""Class labels as outputs of least squares: the shared model, clients about it, directions.
 
 theta = S^{-1} sum X_i'Y_i, S = sum X_i'X_i. A client's residuals about the model of the others are
 (I - H)^{-1} (Y - X theta), H = X S^{-1} X'. Their covariance is known: noise and displacements of
@@ -68,16 +67,13 @@ class SharedSums:
         return np.asarray(self.S / self.samples)
 
     def without(self, client: ClientView) -> Array:
-        """The others' model: theta - S^{-1} X' (what a client's residuals gained by being left
-        out).
-        """
+        """The others' model: theta - S^{-1} X' (what the client's residuals gain when left out)."""
         return np.asarray(self.theta - self.inverse @ (client.X.T @ client.about))
 
 
 @dataclass(frozen=True, eq=False)
 class ClientView:
-    """One client along its axes (U, x): X = U diag(sqrt x) V', at most min(n, d) of them, and its
-    residuals.
+    """One client along its axes (U, x), X = U diag(sqrt x) V', at most min(n, d); its residuals.
 
     labels: Y, (n, outputs). about: what the others' model leaves of them, (n, outputs).
     noise, shift: how much of the others' noise^2 and radius^2 is in the squares of `about` along
@@ -94,11 +90,10 @@ class ClientView:
 
 
 def pool_classes(classes: Classes) -> tuple[Classes, SharedSums]:
-    """One pass over the clients. Where features follow from one another, the data come back in the
-    directions they span.
-    """
+    """One pass over the clients; dependent features come back as the directions they span."""
     data = classes.data
-    d, outputs = data.dimension, 1 if classes.count == 2 else classes.count
+    d = data.dimension
+    outputs = 1 if classes.count == 2 else classes.count
     S, cross, squares, mean = (
         np.zeros((d, d)),
         np.zeros((d, outputs)),
@@ -136,9 +131,7 @@ def solve_shared(
 
 
 def sample_axes(X: Array) -> tuple[Array, Array]:
-    """Orthogonal axes of a client's samples (n, k) and their powers, from the smaller of the two
-    Gram matrices.
-    """
+    """Orthogonal axes of samples (n, k) and their powers, from the smaller Gram matrix."""
     n, d = X.shape
     if n <= d:
         x, U = scipy.linalg.eigh(X @ X.T)
@@ -172,9 +165,7 @@ def view_client(shared: SharedSums, X: Array, labels: Array) -> ClientView:
 
 @dataclass(frozen=True, eq=False)
 class AccuracyCurve:
-    """Right answers of each client along the ratios, (clients, ratios), as shares of `count`
-    samples; NaN without any.
-    """
+    """Right answers (clients, ratios) as shares of `count` samples; NaN where there are none."""
 
     right: Array
     count: Array
@@ -206,9 +197,7 @@ class AccuracyCurve:
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Accuracies along `ratios` (ridge x samples) around the others' model and around nothing: left
-    out and held out.
-    """
+    """Accuracies along `ratios` about the others' model and about 0: left out and held out."""
 
     ratios: Array
     shared: AccuracyCurve
@@ -237,9 +226,7 @@ class Probes:
 
 
 def probe_ratios(energy: float, sizes: Array, dimension: int) -> Array:
-    """The ratios that are tried, about the power of a client's axes; energy: the squared lengths of
-    all samples, summed.
-    """
+    """The ratios to try, about the power of a client's axes; energy: summed squared lengths."""
     scale = energy / sizes.size / min(dimension, float(sizes.mean()))
     return np.append(scale * np.geomspace(1 / RATIO_SPAN, RATIO_SPAN, PROBE_RATIOS), np.inf)
 
@@ -268,8 +255,12 @@ class ProbeRecorder:
 
     def left_out(self, client: ClientView, about: Array, codes: Array) -> Array:
         """Right answers on the client's own samples, each predicted without itself."""
-        along, rows = client.U.T @ about, spread_places(len(codes), PROBE_ROWS)
-        U, e, labels, answers = client.U[rows], about[rows], client.labels[rows], codes[rows]
+        along = client.U.T @ about
+        rows = spread_places(len(codes), PROBE_ROWS)
+        U = client.U[rows]
+        e = about[rows]
+        labels = client.labels[rows]
+        answers = codes[rows]
         right = []
         for c in self.ratios:
             pull = client.x / (client.x + c) if np.isfinite(c) else np.zeros_like(client.x)
@@ -302,9 +293,7 @@ class ProbeRecorder:
 
 @dataclass(frozen=True, eq=False)
 class Profile:
-    """A covariance in groups, and the shares of the shared optimum's and the displacements' energy
-    (None: evenly).
-    """
+    """A covariance in groups, and the energy shares of optimum and displacements (None: even)."""
 
     spectrum: Spectrum
     centre: Array | None
@@ -322,11 +311,9 @@ class ProfileRecorder:
         self.group = np.unique(raw, return_inverse=True)[1]
         self.size = np.bincount(self.group).astype(float)
         self.member = np.eye(self.size.size)[self.group]  # (d, groups)
-        self.shared, self.Vtheta, self.back = (
-            shared,
-            self.V.T @ shared.theta,
-            self.V.T @ shared.inverse,
-        )
+        self.shared = shared
+        self.Vtheta = self.V.T @ shared.theta
+        self.back = self.V.T @ shared.inverse
         self.signal: list[Array] = []
         self.square: list[Array] = []
         self.own: list[Array] = []
@@ -382,8 +369,6 @@ class ProfileRecorder:
 
 
 def contradicts_chance(parts: Array, gap: Array) -> bool:
-    """Whether a sum over clients is further from 0 than chance, in some group; `parts` are what the
-    clients add.
-    """
+    """Whether a sum over clients, made of `parts`, is further from 0 than chance in some group."""
     spread = parts.std(0) * np.sqrt(len(parts))
     return bool(np.any(np.abs(gap) > SURE_PROFILE * np.maximum(spread, 1e-300)))

@@ -1,6 +1,4 @@
-"""The experiments that could prove the advice wrong: the leading candidates, fitted or trained, on
-held-out samples.
-"""
+"""Experiments that could refute the advice: leading candidates, fitted or trained, held out."""
 
 from __future__ import annotations
 
@@ -69,8 +67,7 @@ def training_settings(
 
 @dataclass(frozen=True)
 class Outcome:
-    """What every candidate came to on held-out samples, how far each is behind the recommended one,
-    the verdict.
+    """Held-out scores of every candidate, how far each is behind the recommended one, the verdict.
 
     values: mean squared errors, accuracies or log-losses, as the metric says. behind: by how much
     each is worse than the recommended one, with its standard error. accuracies: beside log-losses.
@@ -217,9 +214,7 @@ class RidgeConfirmation(Confirmation):
     def __call__(
         self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
     ) -> Outcome:
-        """Fit the candidates on training samples and compare them, client by client, on held-out
-        ones.
-        """
+        """Fit the candidates to training samples; compare them by client on held-out ones."""
         source = read_clients(data, y, clients)
         places = spread_places(len(source.parts), MOST_FITTED)
         names = [source.parts[place].name for place in places]
@@ -273,9 +268,7 @@ class RidgeConfirmation(Confirmation):
 def divide_client(
     source: ClientData, place: int, seed: int
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
-    """A client's training and held-out samples; where none are held out, a fifth is, and at least
-    one sample stays.
-    """
+    """A client's training and held-out samples; by default a fifth, and one stays to train on."""
     X, y = source.rows(place)
     held = source.held(place)
     if len(held[1]) or any(part.held.size for part in source.parts):
@@ -287,9 +280,7 @@ def divide_client(
 
 @dataclass(frozen=True, eq=False)
 class MixedConfirmation(Confirmation):
-    """Exact fits with estimated ridges on few features, beside a mixed model; personal: by unknown
-    (None: all may be).
-    """
+    """Exact fits at estimated ridges on few features, and a mixed model; personal: by unknown."""
 
     intercept: bool
     personal: NDArray[np.bool_] | None
@@ -297,9 +288,7 @@ class MixedConfirmation(Confirmation):
     def __call__(
         self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
     ) -> Outcome:
-        """Fit the candidates to training samples and compare them on held-out ones, client by
-        client.
-        """
+        """Fit the candidates to training samples; compare them by client on held-out ones."""
         source = read_clients(data, y, clients)
         pairs = [divide_client(source, place, seed) for place in range(len(source.parts))]
         train, test = [each for each, _ in pairs], [each for _, each in pairs]
@@ -351,8 +340,7 @@ def client_errors(predict: Any, test: ClientSamples) -> Array:
 def predict_random_intercepts(
     train: ClientSamples, test: ClientSamples, intercept: bool
 ) -> list[Array] | None:
-    """A random-intercept mixed model of statsmodels, restricted likelihood; None where it is not
-    installed or does not end.
+    """A random-intercept model by REML of statsmodels; None where that is missing or does not end.
 
     Its random intercepts, the usual first model of grouped data, are added to its fixed effects.
     """
@@ -395,9 +383,7 @@ class TrainedConfirmation(Confirmation):
     def __call__(
         self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
     ) -> Outcome:
-        """Train the candidates on some of the clients and compare them, client by client, on test
-        samples.
-        """
+        """Train the candidates on some of the clients; compare them by client on test samples."""
         from fedasym.training.histories import Histories
         from fedasym.training.training import train
 
@@ -516,9 +502,7 @@ def stack_codes(
 
 @dataclass(frozen=True, eq=False)
 class FoldConfirmation(Confirmation):
-    """Logistic fits on validation and test samples, or on a fifth of each client's; personal: by
-    feature.
-    """
+    """Logistic fits tested on held-out samples, or on a fifth of them; personal: by feature."""
 
     personal: tuple[bool, ...] | None = None
     intercept: bool = True

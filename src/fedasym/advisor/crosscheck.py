@@ -1,5 +1,4 @@
-"""Predictions beside what the clients' own samples say, without a model of how clients differ;
-client by client, who gains.
+"""Predictions beside what samples say without a model of how clients differ; who gains.
 
 Numbers: GCV (section 9). A client's residuals e are about the shared model of the others (or, for
 local methods, its labels). Along its axes, with k = c/(c + x) for the ridge c/n, GCV_i(c) = (sum (k
@@ -66,9 +65,7 @@ QUICK_WORK = 1e10  # multiplications of the second look
 
 @dataclass(frozen=True, eq=False)
 class RidgeCurves:
-    """Estimated test errors of every client (m, C) along the ratios c; the first means no ridge,
-    the last no change.
-    """
+    """Estimated test errors (m, C) of clients along ratios c; first: no ridge, last: no change."""
 
     ratios: Array
     errors: Array
@@ -84,26 +81,20 @@ class RidgeCurves:
         return float(self.ratios[int(np.argmin(self.mean))])
 
     def at(self, ratio: float) -> tuple[float, float]:
-        """Mean error at a ratio (between the points, by interpolation) and its standard error over
-        clients.
-        """
+        """Mean error at a ratio, interpolated, and its standard error over clients."""
         errors = self.of_clients(ratio)
         return float(errors.mean()), float(errors.std(ddof=1) / np.sqrt(len(errors)))
 
     def of_clients(self, ratio: float) -> Array:
         """Every client's error at a ratio."""
-        logs, at = (
-            np.log(self.ratios),
-            float(np.log(np.clip(ratio, self.ratios[0], self.ratios[-1]))),
-        )
+        logs = np.log(self.ratios)
+        at = float(np.log(np.clip(ratio, self.ratios[0], self.ratios[-1])))
         after = int(np.clip(np.searchsorted(logs, at), 1, logs.size - 1))
         share = (at - logs[after - 1]) / (logs[after] - logs[after - 1])
         return np.asarray((1 - share) * self.errors[:, after - 1] + share * self.errors[:, after])
 
     def gain(self, ratio: float, over: float) -> tuple[float, float]:
-        """How much lower the mean error is at `ratio` than at `over`, and the standard error of
-        that difference.
-        """
+        """How much lower the mean error is at `ratio` than at `over`, with its standard error."""
         paired = self.of_clients(over) - self.of_clients(ratio)
         return float(paired.mean()), float(paired.std(ddof=1) / np.sqrt(len(paired)))
 
@@ -111,12 +102,10 @@ class RidgeCurves:
 def gcv_curves(summaries: Sequence[Summary], field: str) -> RidgeCurves:
     """The curves of all clients from their residuals ("residual") or labels ("raw")."""
     scale = np.mean([each.power.mean() for each in summaries])
-    ratios = scale * np.concatenate(
-        [[NO_RIDGE], np.geomspace(1e-4, 1e4, CURVE_POINTS), [ENDLESS_RIDGE]]
-    )
-    return RidgeCurves(
-        ratios, np.stack([gcv(each, getattr(each, field), ratios) for each in summaries])
-    )
+    between = np.geomspace(1e-4, 1e4, CURVE_POINTS)
+    ratios = scale * np.concatenate([[NO_RIDGE], between, [ENDLESS_RIDGE]])
+    errors = [gcv(each, getattr(each, field), ratios) for each in summaries]
+    return RidgeCurves(ratios, np.stack(errors))
 
 
 def gcv(client: Summary, squares: Array, ratios: Array) -> Array:
@@ -136,18 +125,19 @@ def compare_losses(
     blind: Sequence[str] = (),
     algorithms: Mapping[str, Algorithm] = PAPER,
 ) -> dict[str, Prediction]:
-    """Beside each prediction what GCV estimates, and the loss moved to its level where the two
-    disagree.
+    """Beside each prediction its GCV estimate, and the loss at that level where the two disagree.
 
     Where samples are scarce it does not decide: the others' model is then nothing like the one with
     the client's samples in. Nor for the methods in `blind`, which rest on a few tiny eigenvalues
     that the model was told and GCV divides by. Shared models of other servers than averages have no
     such estimate: they follow the average with the same kind of client stage.
     """
-    out, noise2 = dict(table), found.noise2
+    out = dict(table)
+    noise2 = found.noise2
     averages = {}
     for name, row in table.items():
-        algorithm, ridge = algorithms[name], stage_ridge(algorithms[name], row.ridge)
+        algorithm = algorithms[name]
+        ridge = stage_ridge(algorithms[name], row.ridge)
         if ridge is None or not isinstance(algorithm.server, Average | Nothing):
             continue
         if isinstance(algorithm.server, Average):
@@ -158,14 +148,8 @@ def compare_losses(
         out[name] = replace(row, measured=gcv, measured_error=spread)
         wide = np.hypot(spread, (row.new.high - row.new.low) / 4)
         apart = abs(gcv - row.new.value)
-        if (
-            not found.scarce
-            and name not in blind
-            and np.isfinite(apart)
-            and apart > CONTRADICTED * wide
-            and apart > NOTABLE_LOSS * error
-            and row.new.value > 0
-        ):
+        notable = np.isfinite(apart) and apart > max(CONTRADICTED * wide, NOTABLE_LOSS * error)
+        if notable and row.new.value > 0 and not found.scarce and name not in blind:
             factor = max(gcv, 0.0) / row.new.value
             out[name] = replace(out[name], trusted=row.loss.value * factor, contradicted=True)
     for name, row in out.items():
@@ -178,11 +162,9 @@ def compare_losses(
 
 @dataclass(frozen=True)
 class ClientAdvice:
-    """One client: its ridge and how much lower its test error is predicted to be with its own model
-    than with the shared one.
+    """One client: its ridge, and how much lower its test error is predicted with its own model.
 
-    gain: in units of squared labels, with its 95% interval; below 0 the client is predicted to
-    lose.
+    gain: in squared labels, with its 95% interval; below 0 the client is predicted to lose.
     """
 
     client: Hashable
@@ -204,37 +186,31 @@ def regression_gains(
 ) -> tuple[ClientAdvice, ...]:
     """Every client's gain with the ridge ratio/n.
 
-    about: variances along axes, of residuals about the others' model. error: of the mean gain over
-    clients, which all share.
+    about: variances of residuals about the others' model. error: of the mean gain, common to all.
     """
-    model, own, error2 = np.array(
-        [gain_of_client(each, about, ratio, kurtosis) for each in summaries]
-    ).T
+    seen = np.array([gain_of_client(each, about, ratio, kurtosis) for each in summaries])
+    model, own, error2 = seen.T
     off = own - model
     weight = 1 / np.maximum(error2 / max(error2.max(), 1e-300), 1e-12)
     between = max(float((weight**2 * (off**2 - error2)).sum() / (weight**2).sum()), 0.0)
     trust = between / (between + error2) if between else np.zeros_like(error2)
     gain, spread = model + trust * off, 1.96 * np.sqrt(trust * error2 + error**2)
     return tuple(
-        ClientAdvice(
-            each.name,
-            each.samples,
-            each.aspect,
-            ratio / each.samples,
-            float(gain[i]),
-            float(gain[i] - spread[i]),
-            float(gain[i] + spread[i]),
-        )
-        for i, each in enumerate(summaries)
+        ClientAdvice(each.name, each.samples, each.aspect, ratio / each.samples, *ends)
+        for each, ends in zip(summaries, interval_ends(gain, spread), strict=True)
     )
+
+
+def interval_ends(middle: Array, spread: Array) -> list[list[float]]:
+    """By client: the middle of an interval, its low and its high end."""
+    found: list[list[float]] = np.stack([middle, middle - spread, middle + spread], 1).tolist()
+    return found
 
 
 def gain_of_client(
     client: Summary, about: AxisVariances, ratio: float, kurtosis: float
 ) -> tuple[float, float, float]:
-    """GCV(no change) - GCV(ratio) as the model expects it, as the client's samples say, and the
-    variance of the latter.
-    """
+    """GCV(no change) - GCV(ratio): expected by the model, seen in samples, and its variance."""
     n, x = client.samples, client.power
     ratio = max(ratio, NO_RIDGE * max(float(x.mean()), 1e-300))
     k = 1 / (1 + x / ratio) if np.isfinite(ratio) else np.ones_like(x)
@@ -242,42 +218,32 @@ def gain_of_client(
     a, a0 = (1 - k**2 / room**2) / n, (1 - 1 / room**2) / n
     v = about.noise2 + about.spread2 * x / client.dimension
     beyond = (n - x.size) * about.noise2
-    variance = (
-        2
-        * (1 + max(kurtosis, 0) / 2)
-        * (float(((a * v) ** 2).sum()) + a0**2 * beyond * about.noise2)
-    )
+    squares = float(((a * v) ** 2).sum()) + a0**2 * beyond * about.noise2
+    variance = 2 * (1 + max(kurtosis, 0) / 2) * squares
     return float(a @ v + a0 * beyond), float(a @ client.residual + a0 * client.rest), variance
 
 
 def compare_accuracies(
     table: AccuracyTable, probes: Probes, world: LabelModel, sizes: ClientSizes, found: ClassMoments
 ) -> AccuracyTable:
-    """Beside each prediction what the samples say; where the two disagree, ranked by what the
-    samples say.
+    """Beside each prediction what the samples say; they decide the ranking where the two disagree.
 
-    One contradiction is enough: the link is then wrong for all methods, and ranking some by the
-    samples and others, whose intervals happen to be wide, by the model would compare two scales.
+    One contradiction is enough: some by samples and others by the model would mix two scales.
     """
-    out, error = dict(table), shared_error(world, found.excess)
+    out = dict(table)
+    error = shared_error(world, found.excess)
     for name, place in best_ratios(probes).items():
-        alone, row = name == "local_ridge", table[name]
+        alone = name == "local_ridge"
+        row = table[name]
         right, spread = probes.measured(alone).at(place)
         ratio = float(probes.ratios[place])
-        expected = float(
-            sizes.share
-            @ [
-                probe_accuracy(world, float(g), ratio / float(n), error, alone=alone)
-                for g, n in zip(sizes.aspects, sizes.kinds.samples, strict=True)
-            ]
-        )
+        kinds = zip(sizes.aspects.tolist(), sizes.kinds.samples.tolist(), strict=True)
+        by_kind = [probe_accuracy(world, g, ratio / n, error, alone=alone) for g, n in kinds]
+        expected = float(sizes.share @ by_kind)
         wide = np.hypot(spread, np.nan_to_num(row.new.high - row.new.low) / 4)
-        off = bool(
-            abs(right - expected) > CONTRADICTED * wide and abs(right - expected) > NOTABLE_ACCURACY
-        )
-        out[name] = replace(
-            row, measured=right, measured_error=spread, expected=expected, contradicted=off
-        )
+        off = bool(abs(right - expected) > max(CONTRADICTED * wide, NOTABLE_ACCURACY))
+        told: dict[str, Any] = {"measured": right, "measured_error": spread, "expected": expected}
+        out[name] = replace(row, contradicted=off, **told)
     probed = best_ratios(probes)
     if any(out[name].contradicted for name in probed):
         out |= {
@@ -288,12 +254,8 @@ def compare_accuracies(
         if name in out and out[like].contradicted:
             gap = min(table[name].accuracy.value - table[like].accuracy.value, 0.0)
             trusted = float(np.clip(out[like].trusted + gap, 0.0, 1.0))
-            out[name] = replace(
-                out[name],
-                contradicted=True,
-                trusted=trusted,
-                measured_error=out[like].measured_error,
-            )
+            near = replace(out[name], measured_error=out[like].measured_error)
+            out[name] = replace(near, contradicted=True, trusted=trusted)
     return out
 
 
@@ -324,7 +286,8 @@ def accuracy_gains(
     trusted.
     """
     own, error2 = np.full(len(names), np.nan), np.full(len(names), np.inf)
-    best, none = best_ratios(probes)["rtfa"], len(probes.ratios) - 1
+    best = best_ratios(probes)["rtfa"]
+    none = len(probes.ratios) - 1
     curves = (probes.shared_held,) if held_only else (probes.shared, probes.shared_held)
     for i, place in enumerate(places):
         counts = np.array([curve.count[i] for curve in curves], dtype=float)
@@ -335,34 +298,21 @@ def accuracy_gains(
             for at in (best, none)
         )
         own[place] = first - second
-        # as many answers change as either model gets wrong, at most; a half more counts for what a
-        # few samples cannot show
+        # as many answers change as either model gets wrong, at most; half a sample more is unseen
         changed = min(2 - first - second, 1.0)
         error2[place] = (max(changed - own[place] ** 2, 0.0) + 0.5 / counts.sum()) / counts.sum()
     seen = np.isfinite(own)
     off = np.where(seen, own - gains, 0.0)
     weight = np.where(seen, 1 / error2, 0.0)
-    between = max(
-        float(
-            (weight**2 * (off**2 - np.where(seen, error2, 0.0))).sum()
-            / max((weight**2).sum(), 1e-300)
-        ),
-        0.0,
-    )
+    known2 = np.where(seen, error2, 0.0)
+    excess = float((weight**2 * (off**2 - known2)).sum()) / max(float((weight**2).sum()), 1e-300)
+    between = max(excess, 0.0)
     trust = np.where(seen, between / (between + error2), 0.0)
     gain = gains + trust * off
-    spread = 1.96 * np.sqrt(np.where(seen, trust * np.where(seen, error2, 0.0), between) + error**2)
+    spread = 1.96 * np.sqrt(np.where(seen, trust * known2, between) + error**2)
     return tuple(
-        ClientAdvice(
-            name,
-            int(sizes[i]),
-            dimension / float(sizes[i]),
-            ratio / float(sizes[i]),
-            float(gain[i]),
-            float(gain[i] - spread[i]),
-            float(gain[i] + spread[i]),
-        )
-        for i, name in enumerate(names)
+        ClientAdvice(name, int(n), dimension / float(n), ratio / float(n), *ends)
+        for name, n, ends in zip(names, sizes, interval_ends(gain, spread), strict=True)
     )
 
 
@@ -370,8 +320,8 @@ def accuracy_gains(
 class ExpectedAccuracy:
     """What theory and probes say of one algorithm: accuracies, shares of the clients' labels.
 
-    theory: of the model on the estimated population; samples: of a least-squares classifier on
-    held-out samples (or each left out), None where there is none; trusted: the one to rank by.
+    theory: on the estimated population; samples: of least squares on held-out samples (or each left
+    out), None where there are none; trusted: the one to rank by.
     """
 
     theory: float
@@ -382,8 +332,7 @@ class ExpectedAccuracy:
 def foresee_accuracies(
     federation: Federation, *, clients: int = QUICK_CLIENTS, features: int = QUICK_FEATURES
 ) -> dict[str, ExpectedAccuracy]:
-    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge and one step on a federation
-    with class labels.
+    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge and one step on classes.
 
     Estimates come from at most `clients` clients, evenly spread, with all of their samples;
     predictions are for as many clients as the federation has. More than `features` features are
@@ -391,9 +340,8 @@ def foresee_accuracies(
 
     >>> import fedasym as fa
     >>> options = {"task": "classification", "classes": 2, "radius": 1.5, "centre": 1.5}
-    >>> found = foresee_accuracies(
-    ...     fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1)
-    ... )
+    >>> clients = fa.datasets.synthetic(**options, clients=30, dimension=40, seed=1)
+    >>> found = foresee_accuracies(clients)
     >>> found["rtfa"].theory > found["local_ridge"].theory
     True
     """
@@ -405,16 +353,12 @@ def foresee_accuracies(
         found = estimate_from_held(seen, QUICK_WORK) or seen.found
         share = float(seen.sizes.sum() / sizes.sum())  # the shared model errs less with all clients
         found = replace(found, excess=(found.excess[0] * share, found.excess[1] * share))
-        shape, world = (
-            ClientSizes(SizeGroups.of(sizes), seen.dimension),
-            estimate_world(found, taken.count),
-        )
+        shape = ClientSizes(SizeGroups.of(sizes), seen.dimension)
+        world = estimate_world(found, taken.count)
         table, _ = predict_class_accuracies(found, world, shape, intervals=False)
         table = compare_accuracies(table, seen.probes, world, shape, found)
-    return {
-        name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted)
-        for name, row in table.items()
-    }
+    rows = table.items()
+    return {k: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted) for k, row in rows}
 
 
 def thin_clients(classes: Classes, most: int) -> Classes:
@@ -444,25 +388,12 @@ def class_client_gains(
     """Who gains, from the model for clients of each size and from their own samples."""
     error = shared_error(world, seen.found.excess)
     kept = probe_accuracy(world, 1.0, np.inf, error)
-    by_kind = np.array(
-        [
-            probe_accuracy(world, float(g), best_label_ridge(world, float(g), error), error) - kept
-            for g in shape.aspects
-        ]
-    )
+    tuned = [(float(g), best_label_ridge(world, float(g), error)) for g in shape.aspects]
+    by_kind = np.array([probe_accuracy(world, *each, error) - kept for each in tuned])
     gains = by_kind[shape.kinds.place]
     rows = table["rtfa"], table["fedavg"]
     if any(row.contradicted for row in rows):  # then the samples say how much is gained on average
         gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
     wide = seen.probes.measured(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
-    return accuracy_gains(
-        seen.clients,
-        seen.sizes,
-        seen.dimension,
-        ridges.shared,
-        gains,
-        wide,
-        seen.probes,
-        seen.places,
-        held_only,
-    )
+    about = (seen.clients, seen.sizes, seen.dimension, ridges.shared, gains, wide)
+    return accuracy_gains(*about, seen.probes, seen.places, held_only)

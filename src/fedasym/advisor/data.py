@@ -1,6 +1,4 @@
-"""The advisor's data: training and held-out rows of each client, labels that are numbers or
-classes, refusals that say why.
-"""
+"""The advisor's data: clients' training and held-out rows, numbers or classes, clear refusals."""
 
 from __future__ import annotations
 
@@ -33,9 +31,7 @@ Codes = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class AdvisedClient:
-    """One client: where its rows are in `features` and `labels`; rows are copied only while they
-    are used.
-    """
+    """One client: where its rows are in `features` and `labels`; they are copied only in use."""
 
     name: Hashable
     features: NDArray[Any]
@@ -101,9 +97,7 @@ class ClientData:
         return np.append(rows.mean(0), values.mean())
 
     def level(self) -> ClientData:
-        """The same clients without their intercepts; those with a single training sample have
-        nothing left.
-        """
+        """The same clients without intercepts; those with one training sample are left empty."""
         parts = tuple(part for part in self.parts if part.train.size > 1)
         if len(parts) < LEAST_CLIENTS:
             raise InvalidInput(
@@ -237,9 +231,7 @@ class Coding:
 
     @property
     def total(self) -> float:
-        """Mean square of a free output over all samples, known without looking: 1 for two classes,
-        1/C for more.
-        """
+        """Mean square of a free output over all samples, known: 1 for two classes, 1/C for more."""
         return 1.0 if self.count == 2 else 1 / self.count
 
     def targets(self, codes: Array) -> Array:
@@ -312,7 +304,8 @@ def read_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
                 "a Federation has its own labels and clients: leave y and clients out"
             )
         assert data.classes is not None
-        names, parts = data.classes, position_parts(data)
+        names = data.classes
+        parts = position_parts(data)
     elif y is None:
         raise InvalidInput(
             "y is missing: give a Federation, or features, labels and clients=[...], the client of"
@@ -332,9 +325,7 @@ def read_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
 
 
 def encode_labels(y: Any) -> tuple[tuple[Any, ...], list[Array]]:
-    """The names of the classes, sorted, and the labels as their codes, in the lists that they came
-    in.
-    """
+    """The sorted names of the classes, and the labels as codes in the lists they came in."""
     lists = [read_label_array(each).reshape(-1) for each in split_labels(y)]
     every = np.concatenate(lists) if lists else np.empty(0)
     missing = [
@@ -357,9 +348,7 @@ def encode_labels(y: Any) -> tuple[tuple[Any, ...], list[Array]]:
 
 
 def position_parts(federation: Federation) -> list[AdvisedClient]:
-    """Training rows to learn from, validation and test rows held out; positions of sequences are
-    samples.
-    """
+    """Training rows, and validation and test rows held out; positions count as samples."""
     width = federation.features.shape[1] if federation.sequences else 1
     features = federation.features.reshape(-1, federation.dimension)
     labels = federation.labels.reshape(-1)

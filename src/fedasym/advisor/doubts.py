@@ -1,6 +1,4 @@
-"""What could make the advice wrong, each in a sentence with what to do: numbers, few features,
-classes.
-"""
+"""What could make the advice wrong, with what to do: numbers, few features, classes."""
 
 from __future__ import annotations
 
@@ -375,7 +373,8 @@ def class_imbalance(seen: ClassEvidence) -> str | None:
 
 def label_shift(seen: ClassEvidence) -> str | None:
     """Clients that have different classes."""
-    n, share = seen.counts.sum(1), seen.counts.sum(0) / seen.counts.sum()
+    n = seen.counts.sum(1)
+    share = seen.counts.sum(0) / seen.counts.sum()
     kept = share > 0
     expected = n[:, None] * share[kept]
     statistic = ((seen.counts[:, kept] - expected) ** 2 / np.maximum(expected, 1e-300)).sum()
@@ -445,8 +444,10 @@ def trained_features(seen: ClassEvidence) -> str | None:
 
 def probe_disagreement(seen: ClassEvidence) -> str | None:
     """The samples want another ridge than the model."""
-    curve, model = seen.probes.measured(False), model_ridge_ratio(seen)
-    best, place = int(np.argmax(curve.mean)), seen.probes.nearest(model)
+    curve = seen.probes.measured(False)
+    model = model_ridge_ratio(seen)
+    best = int(np.argmax(curve.mean))
+    place = seen.probes.nearest(model)
     gain, error = curve.gain(best, place)
     if gain < CLEAR_ERRORS * error or gain < USELESS_GAIN:
         return None

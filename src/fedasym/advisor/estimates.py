@@ -1,5 +1,4 @@
-"""Noise, radius and norm with what the data leave open about them, and how displacements lie among
-the features.
+"""Noise, radius and norm, what data leave open about them, and how displacements lie.
 
 Draws, the same every time, fill the intervals. Samples at one place are passed over twice, never
 all at once: the pooled model, then each client about the model of the others.
@@ -111,9 +110,7 @@ class Estimates:
 
     @property
     def scale(self) -> Array:
-        """Draws relative to the estimates: what bias and variance of a prediction are multiplied
-        with.
-        """
+        """Draws over the estimates: the factors of a prediction's bias and variance."""
         point = np.array([self.noise2, self.radius2, self.norm2])
         return np.asarray(self.draws / np.where(point > 0, point, 1.0))
 
@@ -177,7 +174,8 @@ def estimate_by_likelihood(
 def estimate_by_products(summaries: list[Summary]) -> Estimates:
     """Cross-fitted products from the clients' summaries alone: the federated form."""
     first: AxisVariances = fit_variances(summaries)
-    spectrum, d = spectrum_of(summaries), summaries[0].dimension
+    spectrum = spectrum_of(summaries)
+    d = summaries[0].dimension
     norm2, influence, slope = squared_length(summaries, first.noise2)
     norm2 = max(norm2, first.spread2)
     seen = length_weights(spectrum, summaries, first.noise2, norm2)
@@ -198,7 +196,8 @@ def estimate_by_products(summaries: list[Summary]) -> Estimates:
 def estimate_by_moments(summaries: list[Summary]) -> Estimates:
     """Moments, where all samples together do not determine a shared model."""
     found: CrossProducts = combine_products(summaries)
-    spectrum, d = spectrum_of(summaries), summaries[0].dimension
+    spectrum = spectrum_of(summaries)
+    d = summaries[0].dimension
     point = np.array([found.noise2, found.norm2, found.centre2])
     draws = draw_about(
         point,
@@ -212,9 +211,7 @@ def estimate_by_moments(summaries: list[Summary]) -> Estimates:
 
 
 def estimate_jointly(summaries: list[Summary], found: JointDraws) -> Estimates:
-    """The likelihood of all labels at once, where samples are at one place and do not determine a
-    shared model.
-    """
+    """The joint likelihood of all labels, where pooled samples determine no shared model."""
     noise, radii, centres = found.draws.T
     whole = np.column_stack([noise, radii, radii + centres])
     return average_draws(
@@ -223,9 +220,7 @@ def estimate_jointly(summaries: list[Summary], found: JointDraws) -> Estimates:
 
 
 def average_draws(draws: Array, spectrum: Spectrum, method: str, flat: bool) -> Estimates:
-    """The mean of what is possible: with so few samples the best fit may be out of bounds, or far
-    from what else fits.
-    """
+    """The mean of what is possible: with few samples the best fit may be out of bounds, or far."""
     middle = draws.mean(0)
     noise2, radius2 = keep_positive(float(middle[0]), float(middle[1]), float(middle[2]), spectrum)
     return Estimates(
@@ -234,9 +229,7 @@ def average_draws(draws: Array, spectrum: Spectrum, method: str, flat: bool) -> 
 
 
 def possible_draws(draws: Array) -> Array:
-    """Draws of (noise^2, norm^2, centre^2) that can be: none below 0, no centre longer than the
-    norm; as many as before.
-    """
+    """The possible draws of (noise^2, norm^2, centre^2): none below 0, centre within the norm."""
     good = draws[(draws.min(1) >= 0) & (draws[:, 2] <= draws[:, 1])]
     if not len(good):
         norms = np.maximum(draws[:, 1], 0)
@@ -245,9 +238,7 @@ def possible_draws(draws: Array) -> Array:
 
 
 def widen_draws(draws: Array, point: Array, about: AxisVariances) -> Array:
-    """Draws as far from the point as clients that vary in noise or radius make them, by the
-    logarithm; ends as Student's t.
-    """
+    """Draws as wide as clients vary in noise or radius, in logarithms; tails of Student's t."""
     ends = scipy.stats.t.ppf(0.975, satterthwaite(about.influence)) / scipy.stats.norm.ppf(0.975)
     return np.asarray(
         point * (draws / point) ** np.where(about.excess > 1, np.sqrt(about.excess) * ends, 1.0)
@@ -263,8 +254,7 @@ def influence_variance(influence: Array) -> float:
 def length_weights(
     spectrum: Spectrum, summaries: list[Summary], noise2: float, norm2: float
 ) -> Array:
-    """How much `length2` sees of an optimum along each eigenvalue: x^2/(x + c)^2 on a client's
-    axes, c = noise^2 d/norm^2.
+    """What `length2` sees of an optimum along each axis: x^2/(x + c)^2, c = noise^2 d/norm^2.
 
     With S = X'X/n and lam = c/n it is I - 2 lam (S + lam)^{-1} + lam^2 (S + lam)^{-2}. The
     equivalent of (S + lam)^{-1}, kappa/lam (Sigma + kappa)^{-1}, and its derivative in lam make it,
@@ -280,18 +270,14 @@ def length_weights(
 
 
 def length_variance(centre2: float, spectrum: Spectrum, seen: Array, dimension: int) -> float:
-    """Variance of theta_0'A theta_0/mean(A) about |theta_0|^2, A = `seen`: clients share theta_0,
-    so that they cannot tell.
-    """
+    """Variance of theta_0'A theta_0/mean(A), A = `seen`: clients share theta_0 and cannot tell."""
     mean = float(spectrum.weights @ seen)
     wide = float(spectrum.weights @ seen**2) / mean**2 - 1 if mean > 0 else 0.0
     return 2 * centre2**2 * max(wide, 0.0) / dimension
 
 
 def draw_about(point: Array, influence: Array, extra: float) -> Array:
-    """Draws about a point with the clients' covariance, the tails of Student's t with as many
-    degrees of freedom.
-    """
+    """Draws about a point with the clients' covariance and the tails of their Student's t."""
     m = len(influence)
     covariance = influence.T @ influence * m / (m - 1)
     covariance[-1, -1] += extra
@@ -326,9 +312,7 @@ def keep_positive(
 
 @dataclass(frozen=True, eq=False)
 class PooledClients:
-    """The data in directions that they determine, the pooled fit, a summary per client, and the
-    estimates.
-    """
+    """The data in determined directions, the pooled fit, a summary per client, the estimates."""
 
     data: ClientData
     pool: SharedSolution
@@ -338,9 +322,7 @@ class PooledClients:
 
 
 def pool_and_estimate(data: ClientData) -> PooledClients:
-    """Two passes over the clients, never all samples at once: the pooled model, then each client
-    about it.
-    """
+    """Two passes, never all samples at once: the pooled model, then each client about it."""
     pool = pool_clients(data)
     if (
         not pool.full and data.sizes.sum() >= LEAST_ROOM * pool.rank
@@ -419,9 +401,7 @@ class Structure:
 
 
 def find_structure(seen: PooledClients) -> Structure:
-    """Look at some clients again, now that noise and radius are known; without a pooled model there
-    is nothing to see.
-    """
+    """Look at some clients again, given noise and radius; nothing to see without a pooled model."""
     data, found, d = seen.data, seen.estimates, seen.data.dimension
     if found.scarce or not seen.pool.full:
         return Structure()
@@ -467,9 +447,7 @@ def unit_vectors(vectors: Array) -> Array:
 
 
 def first_direction(vectors: Array) -> tuple[float, Array]:
-    """The largest eigenvalue of the clients' Gram matrix, and where each client lies along its
-    eigenvector.
-    """
+    """The largest eigenvalue of the clients' Gram matrix, and each client along its eigenvector."""
     last = len(vectors) - 1
     values, places = scipy.linalg.eigh(vectors @ vectors.T, subset_by_index=(last, last))
     return float(values[0]), np.asarray(places[:, 0])
@@ -482,8 +460,7 @@ def excess_kurtosis(values: Array) -> float:
 
 
 def estimate_power(seen: PooledClients) -> Estimates:
-    """Estimates again, with a displacement whose covariance goes like Sigma^power, Sigma as the
-    pooled samples have it.
+    """Estimates for displacements whose covariance goes like Sigma^power, Sigma pooled.
 
     Residuals about the model of the others find the power on a grid. There and beside it the
     restricted likelihood is looked at; a parabola through the three gives the power and its error,
@@ -590,7 +567,8 @@ def weights_by_feature(seen: PooledClients) -> Array:
 
 def held_out_squares(seen: PooledClients) -> Array:
     """Mean squares of held-out residuals about the pooled model, for clients that hold any out."""
-    data, out = seen.data, []
+    data = seen.data
+    out = []
     for place, part in enumerate(data.parts):
         if part.held.size:
             X, y = data.held(place)

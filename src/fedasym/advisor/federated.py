@@ -1,5 +1,4 @@
-"""The same estimates where samples stay with the clients: what is sent is models (d numbers) and
-summaries.
+"""The same estimates where samples stay with clients, who send models (d numbers), summaries.
 
 Clients are dealt into five groups, and a shared model is trained on each of the ten pairs of groups
 (fedavg, by whatever means the federation has). A client looks at its samples about two models that
@@ -56,9 +55,7 @@ def group_of(place: int) -> int:
 
 
 def pair_models(data: ClientData) -> dict[tuple[int, int], Array]:
-    """The ten shared models, where one machine plays the whole federation; a real one trains each
-    on its pair of groups.
-    """
+    """The ten shared models, on one machine; a real federation trains each on a pair of groups."""
     d = data.dimension
     factors = []
     for group in range(GROUPS):
@@ -75,8 +72,7 @@ def pair_models(data: ClientData) -> dict[tuple[int, int], Array]:
 def summarise_clients(
     name: Hashable, X: Any, y: Any, *, group: int = 0, models: PairModels | None = None
 ) -> Summary:
-    """What a client sends, made from its own samples; `models` are those of all pairs, of which it
-    uses the six of others.
+    """What a client sends of its own samples; of the `models` of all pairs it uses others' six.
 
     >>> import numpy as np
     >>> X, y = np.eye(3, 4), np.array([1.0, 2.0, 3.0])
@@ -112,8 +108,7 @@ def summarise_clients(
 
 
 def halves_for(group: int) -> list[tuple[tuple[int, int], tuple[int, int]]]:
-    """The three ways to deal the four other groups into two pairs, whose models have no client in
-    common.
+    """The three ways to deal the other four groups into two pairs, whose models share no client.
 
     >>> halves_for(4)
     [((0, 1), (2, 3)), ((0, 2), (1, 3)), ((0, 3), (1, 2))]
@@ -131,24 +126,18 @@ def pair_of(a: int, b: int) -> tuple[int, int]:
 
 
 def answer_again(summary: Summary, X: Any, y: Any, told: tuple[float, float]) -> Summary:
-    """A client's second answer where samples are scarce: `told` is what `first_variances` gave the
-    server.
-    """
+    """A client's second answer where samples are scarce, given the `first_variances` as `told`."""
     return add_products(summary, axes_of(*check_rows(summary.name, X, y)), *told)
 
 
 def first_variances(summaries: Sequence[Summary]) -> tuple[float, float]:
-    """noise^2 and norm^2 from first answers: the two numbers that the server tells everyone before
-    `answer_again`.
-    """
+    """noise^2 and norm^2 from first answers, which the server tells all before `answer_again`."""
     first = fit_variances(list(summaries), "raw")
     return first.noise2, first.spread2
 
 
 def combine_summaries(summaries: Sequence[Summary]) -> Estimates:
-    """Estimates from what the clients sent, by products, or by moments where they answered
-    twice.
-    """
+    """Estimates from the clients' answers, by products, or by moments after second answers."""
     listed = list(summaries)
     if len({each.dimension for each in listed}) != 1:
         raise InvalidInput(
@@ -156,17 +145,12 @@ def combine_summaries(summaries: Sequence[Summary]) -> Estimates:
         )
     if len({each.name for each in listed}) != len(listed):
         raise InvalidInput("two summaries have one name: give each client its own")
-    return (
-        estimate_by_moments(listed)
-        if all(each.pull.size for each in listed)
-        else estimate_by_products(listed)
-    )
+    whole = all(each.pull.size for each in listed)
+    return estimate_by_moments(listed) if whole else estimate_by_products(listed)
 
 
 def play_federation(data: ClientData) -> list[Summary]:
-    """All answers of a federation that one machine plays: for tests, and to see what a federated
-    run would say.
-    """
+    """All answers of a federation on one machine: for tests, and to preview a federated run."""
     if data.sizes.sum() >= PAIR_ROOM * data.dimension and len(data.parts) >= GROUPS:
         models = pair_models(data)
         return [
@@ -182,9 +166,7 @@ def play_federation(data: ClientData) -> list[Summary]:
 
 @dataclass(frozen=True, eq=False)
 class ServerMessage:
-    """What the server tells every client: the classes in their order, the ten models (d, outputs),
-    and the ratios to try.
-    """
+    """What the server tells each client: the classes, ten models (d, outputs), ratios to try."""
 
     classes: tuple[Any, ...]
     models: PairModels
@@ -231,9 +213,7 @@ def summarise_classes(
     group: int,
     held: tuple[Any, Any] | None = None,
 ) -> ClassSummary:
-    """What a client sends, made from its own samples; `held`: features and labels that it does not
-    train on.
-    """
+    """What a client sends of its own samples; `held`: features and labels it does not train on."""
     coding = Coding(told.classes)
     rows, codes = check_rows(name, X, label_codes(name, labels, told.classes))
     tests = (
@@ -241,7 +221,8 @@ def summarise_classes(
         if held is None
         else check_rows(name, held[0], label_codes(name, held[1], told.classes))
     )
-    Y, K = coding.targets(codes), coding.free
+    Y = coding.targets(codes)
+    K = coding.free
     U, x = sample_axes(rows)
     halves = halves_for(group)
     about = {pair: Y - rows @ told.models[pair] for both in halves for pair in both}
@@ -300,9 +281,7 @@ def label_codes(name: Hashable, labels: Any, classes: tuple[Any, ...]) -> Array:
 
 
 def prepare_message(classes: Classes) -> ServerMessage:
-    """What the server tells, where one machine plays the federation; a real one trains each model
-    on its pair of groups.
-    """
+    """What the server tells, on one machine; a real one trains each model on a pair of groups."""
     data, d = classes.data, classes.data.dimension
     outputs = 1 if classes.count == 2 else classes.count
     S, cross = np.zeros((GROUPS, d, d)), np.zeros((GROUPS, d, outputs))
@@ -319,17 +298,17 @@ def prepare_message(classes: Classes) -> ServerMessage:
 
 
 def play_class_federation(classes: Classes) -> list[ClassSummary]:
-    """All answers of a federation that one machine plays: for tests, and to see what a federated
-    run would say.
-    """
-    told, data = prepare_message(classes), classes.data
+    """All answers of a federation on one machine: for tests, and to preview a federated run."""
+    told = prepare_message(classes)
+    data = classes.data
 
     def named(codes: Array) -> list[Any]:
         return [classes.names[int(code)] for code in codes]
 
     out = []
     for place, part in enumerate(data.parts):
-        (X, codes), (tests, answers) = data.rows(place), data.held(place)
+        (X, codes) = data.rows(place)
+        (tests, answers) = data.held(place)
         held = (tests, named(answers)) if len(tests) else None
         out.append(
             summarise_classes(part.name, X, named(codes), told, group=group_of(place), held=held)
@@ -340,7 +319,8 @@ def play_class_federation(classes: Classes) -> list[ClassSummary]:
 def look_at_summaries(sent: Sequence[ClassSummary]) -> ClassLook:
     """Everything that the answers say."""
     squares = [each.squares for each in sent]
-    d, coding = check_summaries(sent), Coding(sent[0].classes)
+    d = check_summaries(sent)
+    coding = Coding(sent[0].classes)
     sizes = np.array([each.samples for each in squares], dtype=float)
     energy = float(sum(each.power.sum() for each in squares)) / sizes.sum()
     mean = np.sum([each.total for each in sent], axis=0) / sizes.sum()
@@ -370,17 +350,16 @@ def check_summaries(sent: Sequence[ClassSummary]) -> int:
         raise InvalidInput(
             f"there are {len(sent)} summaries: five groups of clients take at least {GROUPS}"
         )
-    dimensions, names = (
-        {each.squares.dimension for each in sent},
-        {each.squares.name for each in sent},
-    )
+    dimensions = {each.squares.dimension for each in sent}
+    names = {each.squares.name for each in sent}
     if len(dimensions) != 1 or len({each.classes for each in sent}) != 1:
         raise InvalidInput(
             "the summaries have different dimensions or classes: every client must be told the same"
         )
     if len(names) != len(sent):
         raise InvalidInput("two summaries have one name: give each client its own")
-    (d,), samples = dimensions, sum(each.squares.samples for each in sent)
+    (d,) = dimensions
+    samples = sum(each.squares.samples for each in sent)
     if samples < PAIR_ROOM * d:
         raise InvalidInput(
             f"all clients together have {samples} samples for {d} features, and models of pairs of"
@@ -399,7 +378,8 @@ def summary_moments(
         for each in sent
     ]
     point, draws = combine_moments(plain, squares, np.array([each.signal for each in sent]), total)
-    n, d = np.array([each.samples for each in squares], dtype=float), squares[0].dimension
+    n = np.array([each.samples for each in squares], dtype=float)
+    d = squares[0].dimension
     # What is left in the shared model by noise, s2 tr Sigma S^-1, and by displacements, (r2/d) tr
     # Sigma S^-1 (sum G_j^2) S^-1, with E G^2 = n (n + 1) Sigma^2 + n tr(Sigma) Sigma: for normal
     # features.

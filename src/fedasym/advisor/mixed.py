@@ -1,5 +1,4 @@
-"""Advice from few features: variance components, expected errors given the clients' own features, a
-cross-check by folds.
+"""Advice from few features: variance components, expected errors, a cross-check by folds.
 
 Tables of people have a handful of columns and an intercept, for which limits of large dimensions
 say little. Here nothing is a limit: variances come from the restricted likelihood
@@ -108,8 +107,7 @@ class SampleTable:
 
     @cached_property
     def moments(self) -> Array:
-        """E[x x'] of a new sample of each client, from the spread within clients that they have in
-        common and their means.
+        """E[x x'] of a client's new sample, from the common spread within clients and its mean.
 
         A client's own mean is known from its samples and from how much clients' means vary: m = mu
         + B (mean - mu), B = Omega (Omega + W/n)^{-1}, with B W/n left unknown. Sample means as they
@@ -181,9 +179,7 @@ def advise_mixed(
     notes: tuple[Doubt, ...],
     beside: Sequence[Algorithm] = (),
 ) -> Advice:
-    """The whole advice; `notes` are doubts that come with the data, `beside` algorithms to look at
-    beside the paper's.
-    """
+    """The whole advice; `notes`: doubts that come with the data; `beside`: more algorithms."""
     table = SampleTable.of(data, names, personal, intercept)
     check_labels(table.y)
     found = estimate_components(table.sums, intercept, table.personal)
@@ -230,9 +226,7 @@ def check_labels(y: Array) -> None:
 def expect_mixed_losses(
     world: MixedModel, folds: dict[str, FoldErrors], asked: Mapping[str, Algorithm]
 ) -> dict[str, Prediction]:
-    """Every algorithm's expected loss above the noise, over samples, with its interval and what the
-    folds say.
-    """
+    """Each algorithm's expected loss above the noise, with its interval and what folds say."""
     found, sums = world.found, world.table.sums
     share = sums.counts / sums.counts.sum()
     here = world.setting(found.noise2, found.ratios)
@@ -273,9 +267,7 @@ def expect_mixed_losses(
 
 
 def bias_of(algorithm: Algorithm, setting: ErrorSetting) -> Array:
-    """The part of each client's expected loss that its displacement makes: T D T' about the shared
-    model.
-    """
+    """Each client's expected loss from its displacement: T D T' about the shared model."""
     F = client_filters(algorithm, setting, setting.sums.gram, setting.sums.counts)
     T = np.eye(F.shape[1]) - F @ setting.sums.gram
     spread = np.diag(setting.ratios)
@@ -300,9 +292,7 @@ def enclose(value: float, draws: Array) -> Quantity:
 
 
 def compare_with_folds(row: Prediction, fold: FoldErrors, noise2: float) -> Prediction:
-    """Beside the prediction what held-out folds say; where they contradict it, the loss and its
-    interval are theirs.
-    """
+    """The prediction beside held-out folds, whose loss and interval count where they contradict."""
     loss = fold.error - noise2
     row = replace(row, measured=loss, measured_error=fold.spread)
     wide = np.hypot(fold.spread, (row.loss.high - row.loss.low) / 4)
@@ -316,9 +306,7 @@ def compare_with_folds(row: Prediction, fold: FoldErrors, noise2: float) -> Pred
 
 
 def typical_ridge(world: MixedModel, algorithm: Algorithm) -> float | None:
-    """sigma^2/(n tau^2) for a client of middling size, tau^2 the mean variance of features; None
-    where no client differs.
-    """
+    """sigma^2/(n tau^2) of a middling client, tau^2 the mean variance; None if none differs."""
     if not isinstance(algorithm.personalise, Ridge):
         return None
     v = world.found.ratios + (
@@ -333,10 +321,9 @@ def typical_ridge(world: MixedModel, algorithm: Algorithm) -> float | None:
 
 
 def draw_estimates(world: MixedModel) -> list[tuple[float, Array]]:
-    """Noise^2 and ratios as the likelihood leaves them open: normal in their logarithms,
-    exponential where a ratio is 0.
-    """
-    found, rng = world.found, np.random.default_rng(11)
+    """Noise^2 and ratios by their likelihood: log-normal, exponential where a ratio is 0."""
+    found = world.found
+    rng = np.random.default_rng(11)
     size = found.covariance.shape[0]
     known = np.isfinite(np.diag(found.covariance))
     root = np.linalg.cholesky(
@@ -360,9 +347,7 @@ def draw_estimates(world: MixedModel) -> list[tuple[float, Array]]:
 
 @dataclass(frozen=True, eq=False)
 class FoldErrors:
-    """Squared errors of held-out training samples: their mean, and its standard error over
-    clients.
-    """
+    """Squared errors of held-out training samples: mean, and its standard error over clients."""
 
     error: float
     spread: float
@@ -370,9 +355,7 @@ class FoldErrors:
 
 
 def cross_validate(world: MixedModel, asked: Mapping[str, Algorithm]) -> dict[str, FoldErrors]:
-    """Five folds within clients, every algorithm fitted to the rest with the estimated
-    variances.
-    """
+    """Five folds within clients; every algorithm is fitted to the rest at the estimates."""
     table, found = world.table, world.found
     fold = split_folds(table.owner)
     errors = {name: np.zeros(len(table.y)) for name in asked}
@@ -464,9 +447,7 @@ def method_of(found: Components, table: SampleTable) -> str:
 
 
 def describe_weights(world: MixedModel) -> tuple[Weight, ...]:
-    """By unknown: the shared weight and how much clients' own vary about it, each with its
-    interval.
-    """
+    """By unknown: the shared weight and how clients' own vary about it, with intervals."""
     found, table = world.found, world.table
     error = np.sqrt(
         np.maximum(np.diag(np.linalg.pinv(found.information, hermitian=True)) * found.noise2, 0.0)

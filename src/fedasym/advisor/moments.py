@@ -1,5 +1,4 @@
-"""Variances from squares along the clients' axes, from products across clients, and whether clients
-vary in them.
+"""Variances from squares along axes and products across clients, and whether clients vary.
 
 Two variances (section 8.2, weighted): E p_k = noise^2 + spread^2 x_k/d. The normal equations with
 the weights 1/v_k^2, v_k the fitted mean, are those of maximum likelihood; they need nothing but
@@ -59,9 +58,7 @@ LEAST_SAMPLES = 8  # samples from which a client's fourth moment says something
 
 @dataclass(frozen=True, eq=False)
 class AxisVariances:
-    """noise^2 and spread^2 (radius^2 about a shared model, norm^2 about the origin), and what
-    clients add to their error.
-    """
+    """noise^2, spread^2 (radius^2 about a shared model, norm^2 about 0), clients' influences."""
 
     noise2: float
     spread2: float
@@ -76,18 +73,14 @@ class AxisVariances:
 
     @property
     def excess(self) -> Array:
-        """How much larger the variances over clients are than the model's; never below 1, which the
-        model itself has.
-        """
+        """How much clients' variances exceed the model's; never below 1, the model's own."""
         ratio = np.diag(self.covariance) / np.maximum(self.gaussian, 1e-300)
         return np.asarray(np.where(self.gaussian > 0, np.maximum(ratio, 1.0), 1.0))
 
 
 @dataclass(frozen=True, eq=False)
 class AxisSquares:
-    """Products p_k with x_k/d, owner by owner, and the samples beyond the axes, whose squares add
-    up to `rest`.
-    """
+    """Products p_k with x_k/d by owner, and samples beyond the axes, with squared sum `rest`."""
 
     p: Array
     z: Array  # x_k/d
@@ -124,10 +117,9 @@ def fit_variances(summaries: list[Summary], field: str = "residual") -> AxisVari
 
 
 def reweigh(data: AxisSquares, fit: Array, floor: float) -> Array:
-    """One round: weights from the last fit; where the best has a negative variance, that variance
-    is 0.
-    """
-    v, beyond = np.maximum(fit[0] + fit[1] * data.z, floor), max(float(fit[0]), floor)
+    """One round of weights from the last fit; a variance that would be negative is 0."""
+    v = np.maximum(fit[0] + fit[1] * data.z, floor)
+    beyond = max(float(fit[0]), floor)
     w, w0 = v**-2, beyond**-2
     J = information_matrix(data, w, w0)
     b = np.array([w @ data.p + w0 * data.rest.sum(), (w * data.z) @ data.p])
@@ -149,9 +141,7 @@ def information_matrix(data: AxisSquares, w: Array, w0: float) -> Array:
     return np.array([[w.sum() + w0 * data.extra.sum(), one], [one, two]])
 
 
-def jackknife_errors(
-    data: AxisSquares, fit: Array, floor: float, clients: int
-) -> tuple[Array, Array]:
+def jackknife_errors(data: AxisSquares, fit: Array, floor: float, m: int) -> tuple[Array, Array]:
     """What the estimate moves by without each client, and the diagonal of 2 J^{-1}.
 
     Without client i it is one step (J - J_i)^{-1} s_i away, with the client's score s_i and
@@ -159,16 +149,16 @@ def jackknife_errors(
     hold much of the information. The factor (m - 1)/m makes squares sum to the variance, but for
     the m/(m - 1) of a sample.
     """
-    v, beyond = np.maximum(fit[0] + fit[1] * data.z, floor), max(float(fit[0]), floor)
+    v = np.maximum(fit[0] + fit[1] * data.z, floor)
+    beyond = max(float(fit[0]), floor)
     w, w0 = v**-2, beyond**-2
     off = w * (data.p - v)
 
     def summed(values: Array) -> Array:
-        return np.asarray(np.bincount(data.owner, values, clients))
+        return np.asarray(np.bincount(data.owner, values, m))
 
-    scores = np.column_stack(
-        [summed(off) + w0 * (data.rest - data.extra * beyond), summed(off * data.z)]
-    )
+    beyond_axes = w0 * (data.rest - data.extra * beyond)
+    scores = np.column_stack([summed(off) + beyond_axes, summed(off * data.z)])
     one, two = summed(w * data.z), summed(w * data.z**2)
     own = np.array([[summed(w) + w0 * data.extra, one], [one, two]]).transpose(2, 0, 1)
     J = own.sum(0)
@@ -178,7 +168,7 @@ def jackknife_errors(
     others = J - own
     others[~is_invertible(others)] = J
     moved = np.linalg.solve(others, scores[:, :, None])[:, :, 0]
-    return np.asarray(moved * (clients - 1) / clients), np.asarray(2 * np.diag(np.linalg.inv(J)))
+    return np.asarray(moved * (m - 1) / m), np.asarray(2 * np.diag(np.linalg.inv(J)))
 
 
 def is_invertible(J: Array) -> Any:
@@ -187,11 +177,9 @@ def is_invertible(J: Array) -> Any:
 
 
 def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Array, float]:
-    """norm^2 from the labels themselves at a given noise, what each client adds to its error, and
-    its slope in noise^2.
+    """norm^2 from the labels at a given noise, clients' influences, and its slope in noise^2.
 
-    It is the length of an optimum without preferred directions that explains as much of the labels:
-    what local methods need.
+    The length of an optimum without preferred directions that explains as much of the labels.
     """
     data = AxisSquares.of(summaries, "raw")
     floor = 1e-12 * float(data.p.sum()) / data.p.size
@@ -203,7 +191,8 @@ def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Arra
         fit = new
         if done:
             break
-    m, scale = len(summaries), max(float(w @ data.z), 1e-300)
+    m = len(summaries)
+    scale = max(float(w @ data.z), 1e-300)
     scores = np.bincount(data.owner, w * (data.p - noise2 - fit * data.z), m)
     others = np.maximum(scale - np.bincount(data.owner, w * data.z, m), scale / m**2)
     return fit, np.asarray(scores / others * (m - 1) / m), -float(w.sum()) / scale
@@ -211,9 +200,7 @@ def squared_length(summaries: list[Summary], noise2: float) -> tuple[float, Arra
 
 @dataclass(frozen=True, eq=False)
 class CrossProducts:
-    """noise^2, norm^2 and centre^2 = b^2 (which may come out below 0), and what each client adds to
-    their error (m, 3).
-    """
+    """noise^2, norm^2, centre^2 = b^2 (perhaps below 0), and each client's influence (m, 3)."""
 
     noise2: float
     norm2: float
@@ -230,29 +217,23 @@ def add_products(summary: Summary, axes: Axes, noise2: float, norm2: float) -> S
     """The client's second answer, once the server has told noise^2 and norm^2."""
     v = np.maximum(noise2 + norm2 * axes.power / summary.dimension, np.finfo(float).tiny)
     weighed = axes.rows / v[:, None]
-    return replace(
-        summary,
-        pull=weighed.T @ axes.labels,
-        probes=weighed.T @ (axes.rows @ probe_vectors(summary.dimension)),
-    )
+    probes = weighed.T @ (axes.rows @ probe_vectors(summary.dimension))
+    return replace(summary, pull=weighed.T @ axes.labels, probes=probes)
 
 
 def combine_products(summaries: list[Summary]) -> CrossProducts:
     """Combine second answers; errors of b^2 by leaving out one client after the other."""
     first: AxisVariances = fit_variances(summaries, "raw")
-    pull = np.stack([each.pull for each in summaries])
-    tests = np.stack([each.probes for each in summaries])
     d = summaries[0].dimension
-    above = sum_across(pull[..., None])
-    below = sum_across(tests)
+    m = len(summaries)
+    above = sum_across(np.stack([each.pull for each in summaries])[..., None])
+    below = sum_across(np.stack([each.probes for each in summaries]))
     whole = d * PROBE_VECTORS * above[0] / below[0]
     without = d * PROBE_VECTORS * (above[0] - above[1]) / (below[0] - below[1])
-    m = len(summaries)
     # jackknife, scaled so that squares sum to the variance
     shift = (m - 1) / m * (without.mean() - without)
-    return CrossProducts(
-        first.noise2, first.spread2, float(whole), np.column_stack([first.influence, shift])
-    )
+    influence = np.column_stack([first.influence, shift])
+    return CrossProducts(first.noise2, first.spread2, float(whole), influence)
 
 
 def sum_across(vectors: Array) -> tuple[float, Array]:
@@ -265,9 +246,7 @@ def sum_across(vectors: Array) -> tuple[float, Array]:
 
 @dataclass(frozen=True)
 class Variation:
-    """How surely noise^2 and radius^2 vary (standard deviations), and by how much (coefficients of
-    variation).
-    """
+    """How surely noise^2 and radius^2 vary (standard deviations), and how much (relative)."""
 
     noise_z: float
     noise_cv: float
@@ -292,8 +271,7 @@ def estimate_variation(summaries: Sequence[Summary], about: AxisVariances) -> Va
 
 def fisher(client: Summary, about: AxisVariances) -> tuple[Array, Array]:
     """Score and information of (log noise^2, log radius^2) of one client at the common values."""
-    v = about.noise2 + about.spread2 * client.power / client.dimension
-    v = np.maximum(v, 1e-300)
+    v = np.maximum(about.noise2 + about.spread2 * client.power / client.dimension, 1e-300)
     parts = np.column_stack([about.noise2 / v, 1 - about.noise2 / v])
     extra = client.samples - client.power.size
     score = parts.T @ (client.residual / v - 1) / 2
@@ -305,9 +283,7 @@ def fisher(client: Summary, about: AxisVariances) -> tuple[Array, Array]:
 
 
 def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
-    """Whether squares of deviations exceed their errors, and the size of the excess; weights by
-    precision.
-    """
+    """Whether squared deviations exceed their errors, and by how much, weighted by precision."""
     middle = np.average(moves, weights=1 / errors2)
     ratio = (moves - middle) ** 2 / errors2
     z = float((ratio - 1).sum() / np.sqrt(2 * ratio.size))
@@ -317,25 +293,18 @@ def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
 
 
 def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
-    """Variance of standardised squares within clients over that of Gaussian ones: 1, or more where
-    products stand in.
-    """
+    """Variance of squares within clients over the Gaussian one: 1, or more with products."""
     above = below = 0.0
-    for each in summaries:
-        if each.power.size < 2:
-            continue
-        ratio = each.residual / np.maximum(
-            about.noise2 + about.spread2 * each.power / each.dimension, 1e-300
-        )
+    for each in (client for client in summaries if client.power.size > 1):
+        v = np.maximum(about.noise2 + about.spread2 * each.power / each.dimension, 1e-300)
+        ratio = each.residual / v
         above += float(((ratio - ratio.mean()) ** 2).sum())
         below += 2 * (ratio.size - 1) * float(ratio.mean()) ** 2
     return max(above / below, 1.0) if below > 0 else 1.0
 
 
 def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:
-    """Excess kurtosis of residuals within clients, and how many standard deviations it is above
-    that of Gaussian ones.
-    """
+    """Excess kurtosis of residuals within clients, and its distance from 0 in standard errors."""
     enough = [each for each in summaries if each.samples >= LEAST_SAMPLES]
     if not enough:
         return 0.0, 0.0
@@ -345,8 +314,7 @@ def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:
 
 
 class PartedLoss(NamedTuple):
-    """A predicted loss: bias, variance, ridge times samples (infinite: the shared model), and
-    whether nothing is shared.
+    """A predicted loss: bias, variance, ridge times samples (infinite: shared), sharing or not.
 
     Clients alone have labels and norm, the others residuals and radius.
     """
@@ -374,31 +342,15 @@ def lacking_variance(
         noise = np.sqrt(found.noise2) * rng.standard_normal(samples)
         about = axes_of(X, X @ shift + noise)
         alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
-        scores.append(
-            (
-                *score_variances(about, found.noise2, found.radius2),
-                *score_variances(alone, found.noise2, found.norm2),
-            )
-        )
-        lost.append(
-            [
-                (
-                    fit_loss(alone, whole, s, each.ratio)
-                    if each.alone
-                    else fit_loss(about, shift, s, each.ratio)
-                )
-                for each in losses.values()
-            ]
-        )
+        shared = score_variances(about, found.noise2, found.radius2)
+        scores.append((*shared, *score_variances(alone, found.noise2, found.norm2)))
+        drawn = {True: (alone, whole), False: (about, shift)}  # by whether clients are alone
+        lost.append([fit_loss(*drawn[each.alone], s, each.ratio) for each in losses.values()])
     moved = client_influences(scores)
     out = {}
     for (name, each), L in zip(losses.items(), np.array(lost).T, strict=True):
-        P = (
-            each.bias
-            * moved[:, 2 if each.alone else 1]
-            / (found.norm2 if each.alone else found.radius2)
-        )
-        P = P + each.variance * moved[:, 0] / found.noise2
+        at, spread2 = (2, found.norm2) if each.alone else (1, found.radius2)
+        P = each.bias * moved[:, at] / spread2 + each.variance * moved[:, 0] / found.noise2
         out[name] = float(np.var(P - L, ddof=1) - np.var(P, ddof=1)) / sizes.size
     return out
 
@@ -420,8 +372,7 @@ def spectrum_eigenvalues(found: Estimates, dimension: int) -> Array:
 
 def score_variances(axes: Axes, noise2: float, spread2: float) -> tuple[Array, Array]:
     """Score and information of (noise^2, spread^2) at the truth."""
-    d = axes.rows.shape[1]
-    z = axes.power / d
+    z = axes.power / axes.rows.shape[1]
     v = noise2 + spread2 * z
     extra = axes.samples - z.size
     design = np.column_stack([np.ones(z.size), z]) / v[:, None]
@@ -433,9 +384,7 @@ def score_variances(axes: Axes, noise2: float, spread2: float) -> tuple[Array, A
 
 
 def client_influences(scores: list[tuple[Array, Array, Array, Array]]) -> Array:
-    """Of every client on noise^2 and radius^2, and on norm^2 at that noise: what its mean over
-    clients adds up to.
-    """
+    """Each client's influence on noise^2 and radius^2, and on norm^2 at that noise."""
     score, J, raw, K = (np.array(each) for each in zip(*scores, strict=True))
     J, K = J.mean(0), K.mean(0)
     both = np.linalg.solve(J, score.T).T

@@ -1,5 +1,4 @@
-"""Every algorithm's loss on the estimated population, for the clients at hand and for new ones,
-with intervals.
+"""Every algorithm's loss on the estimated population, members and new clients, intervals.
 
 Clients of about one size are one kind; otherwise up to eight kinds by size, each with its own
 aspect. Bias scales with radius^2 (for local methods norm^2) and variance with noise^2, so that one
@@ -66,9 +65,7 @@ def ratio_to_limits(
     ridge: Array,
     spectrum: Spectrum,
 ) -> tuple[Array, Array]:
-    """Mean bias and variance of each kind of client over their limits at the kind's ridge; 1 where
-    a limit is 0 or infinite.
-    """
+    """Mean bias and variance by kind over their limits at its ridge; 1 if a limit is 0 or inf."""
     own = unit_losses(summaries, ridge[place] * np.array([each.samples for each in summaries]))
     world = Population(1.0, 1.0, summaries[0].dimension / samples, spectrum=spectrum)
     with warnings.catch_warnings():
@@ -90,8 +87,7 @@ def ratio_to_limits(
 
 @dataclass(frozen=True)
 class Prediction:
-    """One algorithm: what is expected of a member and of a new client, the ridge, and what the
-    samples say.
+    """One algorithm: what members and new clients can expect, the ridge, and what samples say.
 
     loss: above the noise, where labels are numbers; accuracy, log_loss: where they are classes;
         new: the first of these that is known, for a new client. All with 95% intervals; NaN where
@@ -124,9 +120,7 @@ class Prediction:
 
     @property
     def level(self) -> Quantity:
-        """The number to rank by, with an interval that holds it: the model's, or as wide as the
-        samples' error.
-        """
+        """The number to rank by, in its interval: the model's, or as wide as the samples' error."""
         return self._ranked_loss() if np.isnan(self.accuracy.value) else self._ranked_accuracy()
 
     def _ranked_loss(self) -> Quantity:
@@ -153,8 +147,7 @@ class Prediction:
 
 @dataclass(frozen=True)
 class Steps:
-    """Where to stop fine-tuning the shared model: full-batch steps (epochs) of a size, and what a
-    new client then has.
+    """Where to stop fine-tuning: full-batch steps (epochs) of a size, and a new client's loss then.
 
     steps is infinite where training to convergence is best. loss: above the noise, where labels are
     numbers; accuracy: where they are classes. For classes, time is step x steps of descent on the
@@ -204,8 +197,7 @@ def better_alone(rows: Mapping[str, Prediction]) -> str:
 
 
 def stage_ridge(algorithm: Algorithm, ridge: float | Array | None) -> float | Array | None:
-    """The ridge towards its start that a client stage amounts to: infinite where it keeps that, 0
-    where it interpolates.
+    """The ridge that a client stage amounts to: infinite if it keeps its start, 0 if it fits all.
 
     None: the stage is of another kind, and has no form in the clients' own features here.
     """
@@ -242,7 +234,8 @@ def predict_regression(
         for member, table in tables.items():
             risk, notes[each.name] = predict_one(each, found, dimension, kinds, member, table)
             tables[member] = Comparison({**table.rows, each.name: risk})
-    share, middle = kinds.count / kinds.count.sum(), kinds.middle
+    share = kinds.count / kinds.count.sum()
+    middle = kinds.middle
     out: dict[str, Prediction] = {}
     for name, algorithm in algorithms.items():
         parts = {}
@@ -326,7 +319,8 @@ def finite_factors(
     Where clients' features were seen against the others' (`strength`) they tell; an aligned
     displacement has no such form.
     """
-    ones, own = np.ones(kinds.samples.size), stage_ridge(algorithm, ridge)
+    ones = np.ones(kinds.samples.size)
+    own = stage_ridge(algorithm, ridge)
     if own is None or np.all(np.isinf(own)):
         return ones, ones
     if found.power or not have_common_covariance(clients):
@@ -336,8 +330,7 @@ def finite_factors(
 
 
 def unridged_factors(dimension: int, kinds: SizeGroups) -> Array:
-    """What the variance without a ridge is for clients of finite sizes, over its limit at their
-    kind's mean size.
+    """The variance without a ridge for clients of finite sizes, over its limit at the mean size.
 
     The mean of (X'X)^{-1} is Sigma^{-1}/(n - d - 1) where the limit has n - d, for any covariance.
     For n < d the limit is kept, with each client's own gap instead of its kind's. At |d - n| <= 1
@@ -360,8 +353,7 @@ def widen_for_clients(
     clients: Sequence[Summary],
     algorithms: Mapping[str, Algorithm],
 ) -> dict[str, Prediction]:
-    """Intervals for the mean over these very clients, as wide as `lacking_variance` finds; where it
-    has no form, as rtfa's.
+    """Intervals for the mean over these clients, by `lacking_variance`; without a form, as rtfa's.
 
     They are never made narrower than the population's: errors of the estimated covariance are not
     in them. Without a ridge, clients with about as many samples as features have no variance to
@@ -370,7 +362,8 @@ def widen_for_clients(
     """
     losses = {}
     for name, row in out.items():
-        algorithm, ridge = algorithms[name], stage_ridge(algorithms[name], row.ridge)
+        algorithm = algorithms[name]
+        ridge = stage_ridge(algorithms[name], row.ridge)
         if (
             isinstance(algorithm.server, Average | Nothing)
             and ridge is not None
@@ -407,9 +400,7 @@ def widen_for_clients(
 
 
 def lacks_variance(dimension: int, sizes: Array) -> bool:
-    """Whether some client has so nearly as many samples as features that a loss without a ridge has
-    no variance.
-    """
+    """Whether a client has so nearly d samples that a loss without a ridge has no variance."""
     return bool(np.min(np.abs(dimension - sizes)) <= NO_VARIANCE)
 
 
@@ -426,8 +417,7 @@ def predict_draws(
     kinds: SizeGroups,
     algorithms: Mapping[str, Algorithm],
 ) -> dict[str, Prediction]:
-    """Intervals where samples are scarce: the loss at many draws of the estimates over that at the
-    estimates.
+    """Intervals for scarce samples: the loss at draws of the estimates over that at the estimates.
 
     The shared model then interpolates: its loss rests on noise, radius and norm at once, and is no
     multiple of one of them. The ratios are those of clients of the mean size.
@@ -461,9 +451,7 @@ def predict_draws(
 
 
 def like_paper(algorithm: Algorithm) -> str:
-    """The paper's algorithm that is nearest to one beside it: the same sharing or not, and the same
-    kind of client stage.
-    """
+    """The paper's algorithm nearest to another: as it shares or not, and by its client stage."""
     near = [name for name, each in PAPER.items() if isinstance(each.server, Average | Nothing)]
     near = [name for name in near if PAPER[name].shares_nothing == algorithm.shares_nothing]
     alike = [name for name in near if type(PAPER[name].personalise) is type(algorithm.personalise)]
@@ -565,9 +553,7 @@ class ClientLevels:
         )
 
     def variance(self, found: Estimates, pooled: Array) -> float:
-        """Of clients' intercepts: what their mean residuals vary beyond the noise and the features'
-        part in it.
-        """
+        """Of clients' intercepts: variation of mean residuals beyond noise and features."""
         x = self.means[:, :-1]
         x = x if pooled.size == x.shape[1] else np.zeros((len(x), 0))
         left = self.means[:, -1] - (x @ pooled if x.size else 0.0)
@@ -587,9 +573,7 @@ class ClientLevels:
         noise2: float,
         algorithms: Mapping[str, Algorithm],
     ) -> dict[str, Prediction]:
-        """The losses with the intercept's own: all of its variance where it is shared, its error
-        where clients have theirs.
-        """
+        """The losses plus the intercept's: its variance where shared, else clients' own error."""
         own = noise2 / self.sizes
         shrunk = float(np.mean(variance * own / np.maximum(variance + own, np.finfo(float).tiny)))
         out = {}
@@ -619,9 +603,7 @@ def raise_loss(row: Prediction, extra: float) -> Prediction:
 def predict_steps(
     found: Estimates, dimension: int, samples: float, summaries: list[Summary]
 ) -> Steps | None:
-    """Where fine-tuning should stop, for a new client of middling size; None where there is no path
-    to predict.
-    """
+    """Where fine-tuning should stop for a middling new client; None without a path to predict."""
     gamma = dimension / samples
     if abs(gamma - 1) < BARE_ASPECT:
         gamma = 1 + BARE_ASPECT if gamma >= 1 else 1 - BARE_ASPECT

@@ -1,5 +1,4 @@
-"""What a client's samples come to: numbers per axis, never a sample; clients by size; the pooled
-fit; the features' spectrum.
+"""What a client's samples come to: numbers per axis; clients by size, pooled fit, spectrum.
 
 A client's features are X = U diag(s) V'. Along its axes the residuals about the shared model have
 the variances sigma^2 + (r^2/d) s_k^2, whatever the covariance of the features: with theta_0 known,
@@ -47,6 +46,7 @@ FIRMLY = 100.0  # weight of the two facts that must hold: shares sum to one, and
 EVEN_SHARES = 0.02  # weight of shares that are even where the samples do not tell
 BLIND = 0.02  # eigenvalues below this share of kappa are all the same to a client
 ENOUGH_CLIENTS = 400  # clients whose Gram matrices are looked at
+MANY_ENTRIES = 1 << 23  # of clients' rows along axes: more are kept in single precision
 FIRM_SUMS = 1e-6  # the condition of sums of products above which ten digits are left
 
 
@@ -116,9 +116,7 @@ class Axes:
 
 
 def axes_of(X: Array, y: Array) -> Axes:
-    """Turn samples so that rows are orthogonal: eigenvectors of XX' on the left; more samples than
-    features are cut first.
-    """
+    """Samples turned to orthogonal rows, by eigenvectors of XX'; more than d are cut to d first."""
     client = Client.of(None, X, y)
     power, U = np.linalg.eigh(client.X @ client.X.T)
     power = np.where(power > len(y) * np.finfo(float).eps * max(power[-1], 0), power, 0.0)
@@ -126,9 +124,7 @@ def axes_of(X: Array, y: Array) -> Axes:
 
 
 def tails_of(residuals: Array) -> float:
-    """Fourth moment over squared second moment, scaled so that Gaussian residuals have 3 on average
-    at every n.
-    """
+    """Fourth moment over the squared second, scaled so that Gaussian residuals average 3."""
     n = residuals.size
     second = float(np.mean(residuals**2))
     return 3.0 if second == 0 or n < 2 else float(np.mean(residuals**4)) / second**2 * (n + 2) / n
@@ -202,7 +198,8 @@ def spectrum_of(summaries: list[Summary]) -> Spectrum:
         rows, np.concatenate([np.ones(RIDGES), [FIRMLY, FIRMLY], np.zeros(ATOMS)])
     )
     kept = h > 1e-6 * h.sum()
-    values, weights = s[kept], h[kept] / h[kept].sum()
+    values = s[kept]
+    weights = h[kept] / h[kept].sum()
     values = values * mean / float(values @ weights)
     return Spectrum(
         values,
@@ -224,18 +221,14 @@ def spread_places(count: int, wanted: int) -> Array:
 
 
 def strength_of(rows: Array, power: Array, pool: SharedSolution, others: int) -> Array:
-    """q_k along a client's axes from all the others' samples: v'Sv less the client's own part,
-    which is x.
-    """
+    """q_k along a client's axes from the others' samples: v'Sv less the client's own part, x."""
     through = (scipy.linalg.blas.dtrmm(1.0, pool.factor, rows.T) ** 2).sum(0)
     along = power > 0
     return np.asarray(np.where(along, through / np.where(along, power, 1.0) - power, 0.0) / others)
 
 
 def pool_clients(data: ClientData) -> SharedSolution:
-    """The pooled fit from sums of products; where these would lose digits, from the triangular
-    factor of all samples.
-    """
+    """The pooled fit from sums of products; from a triangular factor where digits would be lost."""
     d = data.dimension
     if data.sizes.sum() >= d:
         edges = np.linspace(0, len(data.parts), SEGMENTS + 1).astype(int)
@@ -264,35 +257,42 @@ class AxisRows:
 
     def __init__(self, data: ClientData, pool: SharedSolution) -> None:
         self.edges = np.cumsum([0, *np.minimum(data.sizes, data.dimension)])
-        self.x, self.Gu = np.empty(self.edges[-1]), np.empty((self.edges[-1], pool.rank + 1))
+        shape = self.edges[-1], pool.rank + 1
+        kind = np.float32 if np.prod(shape) >= MANY_ENTRIES else np.float64
+        self.x, self.Gu = np.empty(shape[0]), np.empty(shape, dtype=kind)
+        self.squares = np.empty(shape[0])
         self.rest = np.zeros(len(data.parts))
-        self.pool, self.freedom = pool, int(data.sizes.sum()) - pool.rank
+        self.pool = pool
+        self.freedom = int(data.sizes.sum()) - pool.rank
 
     def put(self, place: int, axes: Axes, seen: Array | None = None) -> None:
         """One client more; `seen`: its rows times the pool's root, where they are known."""
         part = slice(self.edges[place], self.edges[place + 1])
         self.x[part] = axes.power
         self.Gu[part, :-1] = self.pool.root(axes.rows) if seen is None else seen
-        self.Gu[part, -1] = axes.labels - axes.rows @ self.pool.theta
+        residuals = axes.labels - axes.rows @ self.pool.theta
+        self.Gu[part, -1] = residuals
+        self.squares[part] = residuals**2
         self.rest[place] = axes.rest
 
     def full(self) -> TurnedClients:
         """All clients."""
-        return TurnedClients(self.x, self.Gu, float(self.rest.sum()), self.freedom)
+        rest = float(self.rest.sum())
+        return TurnedClients(self.x, self.Gu, self.squares, rest, self.freedom)
 
 
 def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:
-    """Every client's bias for r^2 = 1 and variance for sigma^2 = 1 with its own ridge times samples
-    c.
-    """
+    """Each client's bias at r^2 = 1 and variance at sigma^2 = 1, its ridge times samples c."""
     x, q = stack_field(summaries, "power"), stack_field(summaries, "strength")
-    owner, count = field_owners(summaries), len(summaries)
+    owner = field_owners(summaries)
+    count = len(summaries)
 
     def add_up(values: Array) -> Array:
         return np.asarray(np.bincount(owner, values, count))
 
     f = np.divide(x, x + ratios[owner], out=np.zeros_like(x), where=x > 0)
-    lengths, samples = add_up(x), np.array([each.samples for each in summaries], dtype=float)
+    lengths = add_up(x)
+    samples = np.array([each.samples for each in summaries], dtype=float)
     traces = (lengths.sum() - lengths) / (samples.sum() - samples)
     bias = (traces - add_up(q * (2 * f - f**2))) / summaries[0].dimension
     return bias, add_up(q * np.divide(f**2, x, out=np.zeros_like(x), where=x > 0))

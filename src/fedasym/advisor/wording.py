@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,12 +36,8 @@ def advice_text(advice: Advice) -> str:
 
 def regression_page(advice: Advice) -> str:
     """The whole page: what to do, why, how sure, what may be wrong, how to check."""
-    parts = [
-        fill_lines(regression_sentence(advice), "") + "\n",
-        *loss_lines(advice),
-        "",
-        *(weight_lines(advice) if advice.weights else population_lines(advice)),
-    ]
+    about = weight_lines(advice) if advice.weights else population_lines(advice)
+    parts = [fill_lines(regression_sentence(advice), "") + "\n", *loss_lines(advice), "", *about]
     parts += ["", *gainer_lines(advice)]
     parts += doubt_lines(advice)
     parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
@@ -52,29 +49,20 @@ def bytes_lines(sent: int | None) -> list[str]:
     """What clients sent, where it was summaries."""
     if sent is None:
         return []
-    return [
-        "",
-        (
-            f"From summaries alone: no client sent more than {sent:,} bytes beside its part in the"
-            " models."
-        ),
-    ]
+    told = f"From summaries alone: no client sent more than {sent:,} bytes beside its part in the"
+    return ["", f"{told} models."]
 
 
 def regression_sentence(advice: Advice) -> str:
-    """What to do and what to expect of it, in the labels' own units, beside one model for all and
-    each client alone.
-    """
+    """What to do and expect, in the labels' units, beside one model for all and clients alone."""
     text = f"Use {advice.recommended}"
     if advice.ridge is not None and np.isfinite(advice.ridge) and not advice.weights:
         samples = advice.population.dimension / advice.population.aspect.value
         text += f" with ridge {three_digits(advice.ridge)} (for a client of {samples:.0f} samples)"
     text += f": expected squared error {three_digits(expected_error(advice, advice.recommended))}"
-    others = [
-        f"{words} {three_digits(expected_error(advice, name))}"
-        for name, words in name_rivals(advice).items()
-    ]
-    text += f", {', '.join(others)}." if others else "."
+    others = name_rivals(advice).items()
+    told = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in others]
+    text += f", {', '.join(told)}." if told else "."
     if advice.steps is not None:
         text += f" {stopping_sentence(advice)}"
     return text
@@ -86,9 +74,7 @@ def expected_error(advice: Advice, name: str) -> float:
 
 
 def name_rivals(advice: Advice) -> dict[str, str]:
-    """One model for all, and each client alone the better way, in words; not what is recommended
-    already.
-    """
+    """One model for all and the better way alone, in words, without the recommended one."""
     together, apart = RIVALS
     named = {together: RIVALS[together], better_alone(advice.predictions): RIVALS[apart]}
     return {name: words for name, words in named.items() if name != advice.recommended}
@@ -98,17 +84,14 @@ def stopping_sentence(advice: Advice) -> str:
     """Early stopping in a sentence."""
     steps = advice.steps
     assert steps is not None
+    loss = three_digits(steps.loss)
     if np.isinf(steps.steps):
-        return (
-            "Fine-tuning by gradient descent may run to convergence (loss"
-            f" {three_digits(steps.loss)})."
-        )
+        return f"Fine-tuning by gradient descent may run to convergence (loss {loss})."
     if steps.steps == 0:
         return "Without a ridge, do not fine-tune at all."
     return (
         f"Without a ridge, fine-tune the averaged model for {steps.steps:g} full-batch steps"
-        f" (epochs) of {three_digits(steps.step)}: loss {three_digits(steps.loss)} for a new"
-        " client."
+        f" (epochs) of {three_digits(steps.step)}: loss {loss} for a new client."
     )
 
 
@@ -117,58 +100,46 @@ def population_lines(advice: Advice) -> list[str]:
     about = advice.population
     values, weights = about.spectrum.values, about.spectrum.weights
     order = np.argsort(values)
-    shares = np.cumsum(weights[order])
-    low, middle, high = (
-        values[order][min(int(np.searchsorted(shares, q)), values.size - 1)]
-        for q in (0.1, 0.5, 0.9)
-    )
+    places = np.searchsorted(np.cumsum(weights[order]), (0.1, 0.5, 0.9))
+    marks = ", ".join(f"{value:.3g}" for value in values[order][places.clip(max=values.size - 1)])
+    sizes = f"{about.clients} clients, {about.samples} samples of {about.dimension} features"
     return [
-        (
-            f"The population ({about.clients} clients, {about.samples} samples of {about.dimension}"
-            f" features; {about.method})"
-        ),
+        f"The population ({sizes}; {about.method})",
         f"  radius {about.radius}   distance of a client's optimum from the shared one",
         f"  noise  {about.noise}   standard deviation of the label noise",
         f"  norm   {about.norm}   length of a client's optimum",
-        (
-            f"  aspect {about.aspect.value:.4g}, from {about.aspect.low:.4g} to"
-            f" {about.aspect.high:.4g} over clients   d/n"
-        ),
-        (
-            f"  covariance: mean eigenvalue {about.spectrum.mean:.4g}; 10%, 50%, 90% at {low:.3g},"
-            f" {middle:.3g}, {high:.3g}"
-        ),
+        aspect_line(about.aspect),
+        f"  covariance: mean eigenvalue {about.spectrum.mean:.4g}; 10%, 50%, 90% at {marks}",
     ]
+
+
+def aspect_line(aspect: Quantity) -> str:
+    """The clients' aspects."""
+    ends = f"from {aspect.low:.4g} to {aspect.high:.4g}"
+    return f"  aspect {aspect.value:.4g}, {ends} over clients   d/n"
 
 
 def weight_lines(advice: Advice) -> list[str]:
     """By feature: what is shared, and how much clients' own weights vary about it."""
     about = advice.population
     first = f"Why ({about.clients} clients, {about.samples} samples; {about.method})"
-    noise = (
-        f"  noise {about.noise}: the standard deviation of what no model of these features explains"
-    )
+    noise = f"  noise {about.noise}: the standard deviation of what no model of these features"
+    noise += " explains"
     if advice.columns:
-        noise += (
-            "\n  weights: what the label changes by with one standard deviation of a feature,"
-            " unless --scale none"
-        )
+        noise += "\n  weights: what the label changes by with one standard deviation of a feature,"
+        noise += " unless --scale none"
     width = max(12, *(len(each.name) + 2 for each in advice.weights))
     lines = [
         f"  {'':<{width}}{'shared weight':>14}{'95% interval':>22}"
         f"{'clients differ by':>20}{'95% interval':>22}"
     ]
     for each in advice.weights:
-        apart = each.deviation
-        own = (
-            f"{three_digits(apart.value):>20}{interval_text(apart):>22}"
-            if apart is not None
-            else f"{'shared only':>20}"
-        )
-        lines.append(
-            f"  {each.name:<{width}}{three_digits(each.shared.value):>14}"
-            f"{interval_text(each.shared):>22}{own}"
-        )
+        apart, shared = each.deviation, each.shared
+        own = f"{'shared only':>20}"
+        if apart is not None:
+            own = f"{three_digits(apart.value):>20}{interval_text(apart):>22}"
+        mean = f"{three_digits(shared.value):>14}{interval_text(shared):>22}"
+        lines.append(f"  {each.name:<{width}}{mean}{own}")
     return [first, noise, "", *lines]
 
 
@@ -179,60 +150,36 @@ def interval_text(quantity: Quantity) -> str:
 
 def loss_lines(advice: Advice) -> list[str]:
     """The table of expected errors, the best first."""
-    ridged = (
-        any(row.ridge is not None for row in advice.predictions.values()) and not advice.weights
-    )
+    floor = advice.floor
+    rows = list(advice.predictions.values())
+    ridged = any(row.ridge is not None for row in rows) and not advice.weights
     beside = "by folds" if advice.weights else "by GCV"
     lines = [
         f"  {'algorithm':<13}{'squared error':>14}{'95% interval':>24}"
         f"{'new client':>12}{beside:>12}" + (f"{'ridge':>12}" if ridged else "")
     ]
-    rows = sorted(
-        advice.predictions.values(), key=lambda row: (not np.isfinite(row.trusted), row.trusted)
-    )
+    rows.sort(key=lambda row: (not np.isfinite(row.trusted), row.trusted))
     for row in rows:
         mark = "*" if row.algorithm == advice.recommended else " "
-        ends = Quantity(row.trusted, row.level.low + advice.floor, row.level.high + advice.floor)
-        other = None if row.measured is None else max(row.measured + advice.floor, 0.0)
-        cells = [
-            row.trusted + advice.floor,
-            row.new.value + advice.floor,
-            other,
-            *([row.ridge] if ridged else []),
-        ]
-        texts = [three_digits(value) for value in cells]
+        ends = Quantity(row.trusted, row.level.low + floor, row.level.high + floor)
+        other = None if row.measured is None else max(row.measured + floor, 0.0)
+        cells = [row.new.value + floor, other, *([row.ridge] if ridged else [])]
         flag = "  (moved)" if row.contradicted else ""
-        rest = "".join(f"{text:>12}" for text in texts[1:])
-        lines.append(
-            f"{mark} {row.algorithm:<13}{texts[0]:>14}{interval_text(ends):>24}{rest}{flag}"
-        )
+        rest = "".join(f"{three_digits(cell):>12}" for cell in cells)
+        error = f"{three_digits(row.trusted + floor):>14}{interval_text(ends):>24}"
+        lines.append(f"{mark} {row.algorithm:<13}{error}{rest}{flag}")
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
-    notes += (
-        [fill_lines(NO_FINITE_ERROR, "  ")]
-        if any(not np.isfinite(row.trusted) for row in rows)
-        else []
-    )
-    return [
-        (
-            "Expected squared error of a member's new sample; the noise alone is"
-            f" {three_digits(advice.floor)}"
-        ),
-        *lines,
-        *notes,
-    ]
+    if any(not np.isfinite(row.trusted) for row in rows):
+        notes.append(fill_lines(NO_FINITE_ERROR, "  "))
+    head = "Expected squared error of a member's new sample; the noise alone is"
+    return [f"{head} {three_digits(floor)}", *lines, *notes]
 
 
 def three_digits(value: float | None) -> str:
     """Three significant digits.
 
-    >>> (
-    ...     three_digits(0.123456),
-    ...     three_digits(12345.6),
-    ...     three_digits(None),
-    ...     three_digits(2.0),
-    ...     three_digits(float("inf")),
-    ... )
-    ('0.123', '12300', '-', '2', 'none')
+    >>> [three_digits(value) for value in (0.123456, 12345.6, None, 2.0, float("inf"))]
+    ['0.123', '12300', '-', '2', 'none']
     """
     if value is None:
         return "-"
@@ -249,29 +196,31 @@ def three_digits(value: float | None) -> str:
 
 def gainer_lines(advice: Advice) -> list[str]:
     """Who gains and who loses."""
-    count = {
-        word: [each for each in advice.clients if each.verdict == word]
-        for word in ("gains", "loses", "unclear")
-    }
-    lines = [
-        "Own models (rtfa) instead of the shared one (fedavg): of"
-        f" {plural(len(advice.clients), 'client')} {len(count['gains'])} surely gain,"
-        f" {len(count['loses'])} surely lose, {len(count['unclear'])} may do either."
-    ]
-    if count["loses"]:
-        worst = sorted(count["loses"], key=lambda each: each.gain)[:MOST_NAMED]
-        lines.append(
-            "  keep the shared model for "
-            + ", ".join(f"{each.client} ({each.gain:+.3g})" for each in worst)
-        )
-    return lines
+    gains, loses, unclear = count_verdicts(advice)
+    told = f"{gains} surely gain, {loses} surely lose, {unclear} may do either."
+    head = "Own models (rtfa) instead of the shared one (fedavg): of"
+    lines = [f"{head} {plural(len(advice.clients), 'client')} {told}"]
+    return lines + keeper_lines(advice, lambda gain: f"{gain:+.3g}")
+
+
+def count_verdicts(advice: Advice) -> list[int]:
+    """How many clients gain, lose, and may do either."""
+    verdicts = [each.verdict for each in advice.clients]
+    return [verdicts.count(word) for word in ("gains", "loses", "unclear")]
+
+
+def keeper_lines(advice: Advice, show: Callable[[float], str]) -> list[str]:
+    """Those who should keep the shared model, the worst of them by name."""
+    losers = [each for each in advice.clients if each.verdict == "loses"]
+    worst = sorted(losers, key=lambda each: each.gain)[:MOST_NAMED]
+    named = ", ".join(f"{each.client} ({show(each.gain)})" for each in worst)
+    return [f"  keep the shared model for {named}"] if worst else []
 
 
 def fill_lines(text: str, indent: str) -> str:
     """Wrapped to the width of the page."""
-    return textwrap.fill(
-        text, WIDTH, initial_indent=indent, subsequent_indent=indent + ("  " if indent else "")
-    )
+    further = indent + ("  " if indent else "")
+    return textwrap.fill(text, WIDTH, initial_indent=indent, subsequent_indent=further)
 
 
 def class_page(advice: Advice) -> str:
@@ -297,27 +246,18 @@ def class_sentence(advice: Advice) -> str:
     text = f"Use {advice.recommended}"
     if advice.ridge is not None:
         ratio = number(advice.ridge * advice.samples)
-        text += (
-            f" with ridge {number(advice.ridge)} of the logistic loss (ridge x samples = {ratio})"
-        )
+        text += f" with ridge {number(advice.ridge)} of the logistic loss"
+        text += f" (ridge x samples = {ratio})"
     text += f": predicted accuracy {percent_text(best.trusted)}"
-    others = [
-        name
-        for name in ("fedavg", "local_ridge")
-        if name != advice.recommended and name in advice.predictions
-    ]
-    text += (
-        ", "
-        + " and ".join(f"{points_apart(best, advice.predictions[name])} {name}" for name in others)
-        + "."
-    )
+    others = {name: row for name, row in advice.predictions.items() if name in RIVALS}
+    others.pop(advice.recommended, None)
+    apart = [f"{points_apart(best, others[name])} {name}" for name in RIVALS if name in others]
+    text += f", {' and '.join(apart)}."
     if advice.steps is not None:
         text += f" {epochs_sentence(advice.steps)}"
     elif advice.predictions["rtfa"].contradicted:
-        text += (
-            " No number of fine-tuning epochs is predicted, as the model does not fit: let"
-            " validation choose it."
-        )
+        text += " No number of fine-tuning epochs is predicted, as the model does not fit: let"
+        text += " validation choose it."
     if advice.ranking_aid:
         text += f" {RANKING_AID}"
     return text
@@ -337,30 +277,21 @@ def epochs_sentence(steps: Steps) -> str:
 def points_apart(best: Prediction, other: Prediction) -> str:
     """By how many points of accuracy."""
     more = 100 * (best.trusted - other.trusted)
-    return (
-        f"{more:.1f} points above"
-        if more >= 0.05
-        else "about the same as"
-        if more > -0.05
-        else f"{-more:.1f} points below"
-    )
+    if abs(more) < 0.05:
+        return "about the same as"
+    return f"{abs(more):.1f} points {'above' if more > 0 else 'below'}"
 
 
 def class_population_lines(advice: Advice) -> list[str]:
     """The estimates."""
     about = advice.population
+    sizes = f"{about.clients} clients, {about.samples} samples of {about.dimension} features"
     return [
-        (
-            f"The population ({about.clients} clients, {about.samples} samples of {about.dimension}"
-            f" features, {len(about.classes)} classes; {about.method})"
-        ),
+        f"The population ({sizes}, {len(about.classes)} classes; {about.method})",
         f"  radius {about.radius}   distance of a client's optimum from the shared one",
         f"  centre {about.centre}   length of the shared optimum",
         f"  signal {about.signal}   standard deviation of a client's logits",
-        (
-            f"  aspect {about.aspect.value:.4g}, from {about.aspect.low:.4g} to"
-            f" {about.aspect.high:.4g} over clients   d/n"
-        ),
+        aspect_line(about.aspect),
         f"  largest class {max(about.shares):.1%} of the labels: what always naming it gets right",
     ]
 
@@ -375,31 +306,20 @@ def accuracy_lines(advice: Advice) -> list[str]:
     for row in rows:
         mark = "*" if row.algorithm == advice.recommended else " "
         flag = "  (moved to the probe)" if row.contradicted else ""
-        lines.append(
-            f"{mark}"
-            f" {row.algorithm:<13}{percent_text(row.trusted):>9}"
-            f"{percent_interval(row.level):>18}{percent_text(row.new.value):>12}"
-            f"{percent_text(row.measured):>9}{four_digits(row.log_loss.value):>10}"
-            f"{four_digits(row.ridge):>10}{flag}"
-        )
+        own = f"{percent_text(row.trusted):>9}{percent_interval(row.level):>18}"
+        own += f"{percent_text(row.new.value):>12}{percent_text(row.measured):>9}"
+        own += f"{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}"
+        lines.append(f"{mark} {row.algorithm:<13}{own}{flag}")
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
-    return [
-        (
-            "Predicted accuracy for a member and for a new client; probe: least squares in closed"
-            " form, measured on your samples"
-        ),
-        *lines,
-        *notes,
-    ]
+    head = "Predicted accuracy for a member and for a new client; probe: least squares in closed"
+    return [f"{head} form, measured on your samples", *lines, *notes]
 
 
 def percent_interval(quantity: Quantity) -> str:
     """Ends in percent."""
-    return (
-        "-"
-        if math.isnan(quantity.low)
-        else f"[{100 * quantity.low:.1f}, {100 * quantity.high:.1f}]"
-    )
+    if math.isnan(quantity.low):
+        return "-"
+    return f"[{100 * quantity.low:.1f}, {100 * quantity.high:.1f}]"
 
 
 def percent_text(value: float | None) -> str:
@@ -409,32 +329,17 @@ def percent_text(value: float | None) -> str:
 
 def four_digits(value: float | None) -> str:
     """Four digits."""
-    return (
-        "-"
-        if value is None or math.isnan(value)
-        else "none"
-        if math.isinf(value)
-        else f"{value:.4g}"
-    )
+    if value is None or math.isnan(value):
+        return "-"
+    return "none" if math.isinf(value) else f"{value:.4g}"
 
 
 def accuracy_gain_lines(advice: Advice) -> list[str]:
     """Who gains and who loses."""
-    count = {
-        word: [each for each in advice.clients if each.verdict == word]
-        for word in ("gains", "loses", "unclear")
-    }
-    lines = [
-        f"Personalization (rtfa against fedavg): {len(count['gains'])} clients gain,"
-        f" {len(count['loses'])} are predicted to lose, {len(count['unclear'])} unclear."
-    ]
-    if count["loses"]:
-        worst = sorted(count["loses"], key=lambda each: each.gain)[:MOST_NAMED]
-        lines.append(
-            "  keep the shared model for "
-            + ", ".join(f"{each.client} ({100 * each.gain:+.1f} points)" for each in worst)
-        )
-    return lines
+    gains, loses, unclear = count_verdicts(advice)
+    told = f"{gains} clients gain, {loses} are predicted to lose, {unclear} unclear."
+    lines = [f"Personalization (rtfa against fedavg): {told}"]
+    return lines + keeper_lines(advice, lambda gain: f"{100 * gain:+.1f} points")
 
 
 def scored_sentence(advice: Advice) -> str:
@@ -445,49 +350,34 @@ def scored_sentence(advice: Advice) -> str:
         for name, words in RIVALS.items()
         if name != advice.recommended and (row := advice.predictions[name])
     ]
-    measured = (
-        f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)} on"
-        " held-out folds"
-    )
-    return f"Use {advice.recommended}: " + ", ".join([measured, *told]) + "."
+    scores = f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)}"
+    return f"Use {advice.recommended}: " + ", ".join([f"{scores} on held-out folds", *told]) + "."
 
 
 def score_page(advice: Advice) -> str:
     """The page of scores on folds."""
     about = advice.population
+    sizes = f"{plural(about.samples, 'sample')} of {plural(about.clients, 'client')}"
+    largest = f"the largest class is {max(about.shares):.1%} of the labels"
     lines = [
         fill_lines(scored_sentence(advice), ""),
         "",
-        (
-            f"Held-out folds of {plural(about.samples, 'sample')} of"
-            f" {plural(about.clients, 'client')}, {plural(len(about.names), 'feature')}; the"
-            f" largest class is {max(about.shares):.1%} of the labels"
-        ),
-        (
-            f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>24}{'accuracy':>11}"
-            f"{'95% interval':>18}"
-        ),
+        f"Held-out folds of {sizes}, {plural(len(about.names), 'feature')}; {largest}",
+        f"  {'algorithm':<13}{'log-loss':>10}{'95% interval':>24}{'accuracy':>11}"
+        f"{'95% interval':>18}",
     ]
     for row in sorted(advice.predictions.values(), key=lambda row: row.log_loss.value):
         mark = "*" if row.algorithm == advice.recommended else " "
-        right = f"[{100 * row.accuracy.low:.1f}, {100 * row.accuracy.high:.1f}]"
-        lines.append(
-            f"{mark}"
-            f" {row.algorithm:<13}{three_digits(row.log_loss.value):>10}"
-            f"{interval_text(row.log_loss):>24}"
-            f"{row.accuracy.value:>11.1%}{right:>18}"
-        )
-    return "\n".join(
-        [*lines, *doubt_lines(advice), "", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
-    )
+        lost = f"{three_digits(row.log_loss.value):>10}{interval_text(row.log_loss):>24}"
+        right = f"{row.accuracy.value:>11.1%}{percent_interval(row.accuracy):>18}"
+        lines.append(f"{mark} {row.algorithm:<13}{lost}{right}")
+    check = fill_lines(f"To prove this wrong: {advice.confirm}", "")
+    return "\n".join([*lines, *doubt_lines(advice), "", check])
 
 
 def doubt_lines(advice: Advice) -> list[str]:
     """What may be wrong, where something may."""
     if not advice.doubts:
         return []
-    return [
-        "",
-        "Doubts",
-        *(fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts),
-    ]
+    told = (fill_lines(f"- {doubt}.".replace("..", "."), "  ") for doubt in advice.doubts)
+    return ["", "Doubts", *told]

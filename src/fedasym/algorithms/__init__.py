@@ -1,6 +1,4 @@
-"""An algorithm is a pair of stages: what the clients learn together, then what a client does with
-it.
-"""
+"""An algorithm is a pair of stages: what clients learn together, and what each does with it."""
 
 from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep, Nothing
 from fedasym.algorithms.meta import Meta

@@ -23,9 +23,7 @@ class Nothing(ServerStage):
 
 
 class Average(ServerStage):
-    """Server stage: minimise the weighted sum of the clients' losses (FedAvg; equation
-    param-fedavg).
-    """
+    """Server stage: minimise clients' weighted losses (FedAvg; equation param-fedavg)."""
 
     objective = Objective.POOLED
 
@@ -54,9 +52,7 @@ class Keep(ClientStage):
 
 
 class Interpolate(ClientStage):
-    """Client stage: gradient descent to convergence, the nearest interpolant (equation
-    param-perfedavg).
-    """
+    """Client stage: descent to convergence, the nearest interpolant (equation param-perfedavg)."""
 
     objective = Objective.OWN
 
@@ -144,14 +140,13 @@ def log1p(x: Any) -> Any:
     """log(1 + x) for real or complex x: NumPy's loses the digits of small complex ones."""
     if not np.iscomplexobj(x):
         return np.log1p(x)
-    a, b = np.real(x), np.imag(x)
+    a = np.real(x)
+    b = np.imag(x)
     return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
 
 
 class AverageSquares(ServerStage):
-    """Server stage: FedAvg of the squared loss, labels taken as numbers (with two classes, -1 and
-    1).
-    """
+    """Server stage: FedAvg of the squared loss on labels as numbers (-1 and 1 for two classes)."""
 
     def weight(self, x: Array) -> Array:
         """b(x) = 1, as for FedAvg."""
@@ -159,15 +154,11 @@ class AverageSquares(ServerStage):
 
 
 class BestStep(ClientStage):
-    """Client stage: one gradient step from the shared model, of the size that is the most
-    accurate.
-    """
+    """Client stage: one gradient step from the shared model, of the most accurate size."""
 
 
 class BestTime(ClientStage):
-    """Client stage: gradient descent from the shared model, stopped when it is the most
-    accurate.
-    """
+    """Client stage: gradient descent from the shared model, stopped at its most accurate."""
 
 
 class Posterior(ClientStage):

@@ -1,6 +1,4 @@
-"""MAML (Finn et al. 2017; Per-FedAvg, Fallah et al. 2020): a shared model that is good after one
-gradient step of the client's own.
-"""
+"""MAML (Finn et al. 2017; Fallah et al. 2020): a shared model that is good after one own step."""
 
 from __future__ import annotations
 

@@ -24,9 +24,7 @@ from fedasym.core.numbers import floats
 
 
 class Ridge(ClientStage, eq=False):
-    """Client stage: stay within a squared penalty of the shared model (equation param-perridge);
-    None: the best ridge.
-    """
+    """Client stage: a squared penalty to the shared model (equation param-perridge); None: best."""
 
     objective = Objective.PENALISED
 
@@ -141,9 +139,7 @@ class Moreau(ServerStage):
 
 
 def check_ridge(ridge: ArrayLike) -> float | NDArray[np.float64]:
-    """A ridge: any real number or infinity (a negative one is checked against the population
-    later), or an array of them.
-    """
+    """A ridge: a real number, infinity, or an array; negative ones meet the population later."""
     array = floats(ridge)
     if array is None or array.size == 0:
         raise InvalidInput(

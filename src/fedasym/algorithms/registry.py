@@ -48,8 +48,7 @@ STEPS = (0.0001, 0.001, 0.01, 0.1, 1)  # the paper's
 
 @dataclass(frozen=True)
 class Algorithm:
-    """A server stage and a client stage under one name; what the stages have formulas for is
-    predicted, any pair trained.
+    """A server and a client stage under one name; formulas predict it, and any pair is trained.
 
     words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is
     drawn. grid: what tuning tries by default, settings and their values. simplicity: its place
@@ -97,9 +96,7 @@ class Algorithm:
 
     @property
     def shares_nothing(self) -> bool:
-        """Whether each client is on its own, so that the length of its optimum matters instead of
-        its displacement.
-        """
+        """Whether clients are on their own: the optimum's length matters, not its displacement."""
         return not self.server.shares
 
     @property
@@ -119,9 +116,7 @@ class Algorithm:
 
     @property
     def is_regularised(self) -> bool:
-        """Whether its fits are exact solutions in which a client keeps the shared model, or is held
-        by a penalty.
-        """
+        """Whether its fits are exact, and clients keep the shared model or are held near it."""
         held = self.personalise.objective in (Objective.SHARED, Objective.PENALISED)
         return held and self.server.objective is not None
 
@@ -136,9 +131,7 @@ class Algorithm:
         return self.personalise.step_count != 0 and not self.personal_from_server
 
     def default_grid(self) -> dict[str, list[float]]:
-        """What tuning tries: its own grid, or steps for every stage that takes some and what its
-        settings say.
-        """
+        """What tuning tries: its own grid, or steps for stages that take some, and its settings."""
         if self.grid is not None:
             return {name: list(values) for name, values in self.grid.items()}
         steps = {} if self.shares_nothing else {"server_step": list(STEPS)}
@@ -314,9 +307,7 @@ def averaging_twin(algorithm: Algorithm) -> Algorithm:
 
 
 class Registry(Mapping[str, Algorithm]):
-    """Algorithms by name; those of installed packages are looked for when a name is not known
-    otherwise.
-    """
+    """Algorithms by name; installed packages are asked for a name that is not known otherwise."""
 
     def __init__(self, first: Mapping[str, Algorithm]) -> None:
         self._known = dict(first)
@@ -324,9 +315,7 @@ class Registry(Mapping[str, Algorithm]):
         self._described: dict[str, Algorithm] = {}  # by files of results: names without code
 
     def register(self, algorithm: Algorithm) -> Algorithm:
-        """Make an algorithm known to every verb by its name; a second one of the same name takes
-        its place.
-        """
+        """Make an algorithm known to all verbs by its name, in place of any other of that name."""
         if not isinstance(algorithm, Algorithm):
             raise InvalidInput(f"algorithm is a {type(algorithm).__name__}: give an fa.Algorithm")
         if algorithm.name in self._built_in:
@@ -340,9 +329,7 @@ class Registry(Mapping[str, Algorithm]):
         return algorithm
 
     def remember(self, algorithm: Algorithm) -> None:
-        """Know the name of an algorithm that a file describes, until one of that name is
-        registered.
-        """
+        """Know the name of an algorithm in a file until one of that name is registered."""
         self._described[algorithm.name] = algorithm
 
     def at_hand(self, name: str) -> Algorithm | None:
@@ -370,9 +357,7 @@ class Registry(Mapping[str, Algorithm]):
 
 @cache
 def read_entry_points() -> dict[str, Algorithm]:
-    """What installed packages bring as entry points, by name; a broken one is told, and left
-    out.
-    """
+    """The entry points of installed packages by name; a broken one is reported and left out."""
     # which takes longer to import than a prediction takes
     from importlib.metadata import entry_points
 
@@ -410,8 +395,7 @@ def register(algorithm: Algorithm) -> Algorithm:
 
 
 def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
-    """The algorithm that is meant: an object, a registered name, or `module:name`, which is
-    imported.
+    """The algorithm meant: an object, a registered name, or a `module:name` to import.
 
     more: algorithms that have a name here alone.
 
@@ -465,9 +449,7 @@ def requested_algorithms(algorithms: Any, default: Iterable[str]) -> list[str | 
 
 
 def as_names(algorithms: Any) -> Any:
-    """Names for a file: algorithms that are objects are registered, so that theirs are known; the
-    rest stays as it is.
-    """
+    """Names for a file: algorithm objects are registered under theirs; the rest stays as it is."""
     if isinstance(algorithms, Algorithm):
         algorithms = [algorithms]
     if not isinstance(algorithms, list | tuple):
@@ -485,9 +467,7 @@ def resolve(
     ridge: ArrayLike | None,
     maml_step: float,
 ) -> list[Algorithm]:
-    """The algorithms asked for (all of the paper's by default) with the given ridge and MAML step
-    put in.
-    """
+    """The algorithms asked for (default: the paper's) with the given ridge and MAML step."""
     step = amount("maml_step", maml_step)
     penalty = None if ridge is None else check_ridge(ridge)
     chosen = [
@@ -502,10 +482,9 @@ def resolve(
 def with_numbers(
     algorithm: Algorithm, ridge: float | np.ndarray | None, maml_step: float
 ) -> Algorithm:
-    """The algorithm with a ridge, where it has one, and with MAML's step where it has none of its
-    own.
-    """
-    server, client = algorithm.server.filled(local_step=maml_step), algorithm.personalise
+    """The algorithm with a ridge, where it has one, and with MAML's step where it has none."""
+    server = algorithm.server.filled(local_step=maml_step)
+    client = algorithm.personalise
     if ridge is not None and algorithm.has_ridge:
         client = client.at(ridge=ridge)
     if (server, client) == (algorithm.server, algorithm.personalise):
@@ -525,9 +504,7 @@ ALGORITHMS = (  # in a folder of results: what is known of algorithms from outsi
 
 
 class Stored(Stage, eq=False):
-    """A stage of a file whose code is not here: its name, its settings and the digest of its
-    source.
-    """
+    """A stage of a file whose code is not here: name, settings, and the digest of its source."""
 
     name: str
     values: tuple[tuple[str, Any], ...]
@@ -585,9 +562,7 @@ def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
 
 
 def describe_stage(stage: Stage) -> dict[str, Any]:
-    """A stage by its name, its settings and, if it is not the package's own, the digest of its
-    source.
-    """
+    """A stage by name, settings and, unless it is the package's own, the digest of its source."""
     if isinstance(stage, Stored):
         return {"stage": stage.name, "code": stage.code, **dict(stage.values)}
     held = {
@@ -611,9 +586,7 @@ def plain_value(value: Any) -> Any:
 
 
 def read_algorithm(described: Mapping[str, Any]) -> Algorithm:
-    """The algorithm that `describe_algorithm` described; the registered one of this name, if it is
-    the same.
-    """
+    """The described algorithm; the registered one of this name where the two are the same."""
     name = described["name"]
     known = REGISTRY.get(name) if isinstance(name, str) else None
     server = read_stage(described["server"], StoredServer, None if known is None else known.server)
@@ -631,9 +604,7 @@ def read_algorithm(described: Mapping[str, Any]) -> Algorithm:
 
 
 def read_stage(described: Mapping[str, Any], stored: type[Any], known: Stage | None) -> Any:
-    """A stage of the package, the registered one if its code is the same, or one that is only a
-    name.
-    """
+    """A stage of the package, a registered one with the same code, or one that is only a name."""
     values = dict(described)
     name, code = values.pop("stage"), values.pop("code", None)
     if code is None:
@@ -652,9 +623,7 @@ def describe_brought(names: Iterable[str]) -> str | None:
 
 
 def remember_brought(folder: Path) -> None:
-    """Know the names of the algorithms that a folder of results describes; nothing of theirs is
-    imported.
-    """
+    """Know the names of algorithms that a folder of results describes, without importing any."""
     file = folder / ALGORITHMS
     if not file.is_file():
         return

@@ -1,5 +1,4 @@
-"""A stage of an algorithm owns what it is: formulas for the limits and exact fits, a step for
-training.
+"""A stage of an algorithm owns what it is: formulas for limits and exact fits, a step to train.
 
 On a linear model everything that a stage does is a function of the eigenvalues x of a client's
 sample covariance. A server stage weighs them, b(x), in the shared model
@@ -130,8 +129,7 @@ def setting(
 
 
 def rule(default: Any) -> Any:
-    """A field of a stage that is no number to tune: the protocol of a run decides, by its field of
-    the same name.
+    """A field of a stage that is not tuned: the run's protocol decides, by its field of that name.
 
     >>> import fedasym as fa
     >>> class Shrink(fa.algorithms.ServerStage):
@@ -147,9 +145,7 @@ Gradient = Callable[..., Any]  # gradient(w), gradient(w, batch): of the loss on
 
 
 class Objective(Enum):
-    """What a stage minimises, where that has an exact solution: then fits and losses are known
-    without training.
-    """
+    """What a stage minimises, where its exact solution is known without training."""
 
     NOTHING = "nothing is shared"
     POOLED = "the loss of all samples together"
@@ -209,9 +205,7 @@ class Stage:
         return getattr(self, name, None)
 
     def at(self, **values: Any) -> Self:
-        """A copy with other values, which are not checked: arrays of them, or those of a
-        program.
-        """
+        """A copy with other values, unchecked: arrays of them, or those of a program."""
         made = object.__new__(type(self))
         for each in dataclasses.fields(self):
             object.__setattr__(made, each.name, values.get(each.name, getattr(self, each.name)))
@@ -285,8 +279,7 @@ class Stage:
         found = take(*words, state)
         if not isinstance(found, tuple) or len(found) != 2:
             raise InvalidInput(
-                f"step of {type(self).__name__} must return the model and the state, as the stage"
-                " has `init`"
+                f"step of {type(self).__name__} has `init`: it must return the model and the state"
             )
         return found
 
@@ -319,15 +312,11 @@ class ServerStage(Stage, eq=False):
         return None
 
     def gives_personal(self, client: ClientStage) -> bool:
-        """Whether a client's own model comes out of its work for the server, instead of steps of
-        that client stage.
-        """
+        """Whether a client's own model comes from its work for the server, not from that stage."""
         return False
 
     def personal_model(self, w: Any, state: Any) -> Any:
-        """The client's own model after its work for the server, where that gives it: of its model
-        and the steps' state.
-        """
+        """The client's own model after work for the server, from its model and the steps' state."""
         return w
 
     @classmethod
@@ -358,15 +347,11 @@ class ServerStage(Stage, eq=False):
         return None
 
     def init_server(self, w: Any) -> Any:
-        """What the server keeps from round to round, before the first; w: the first shared
-        model.
-        """
+        """What the server keeps between rounds, before the first; w: the first shared model."""
         return None
 
     def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
-        """After a client's steps: what it keeps until it is drawn again, and a model that it sends
-        beside its own (or None).
-        """
+        """After a client's steps: what it keeps until its next draw, and what else it sends."""
         raise NoFormula(
             f"{type(self).__name__} has init_client, and no finish(w, start, state, rate, steps):"
             " add one"
@@ -387,11 +372,9 @@ class ServerStage(Stage, eq=False):
     ) -> tuple[Any, Any]:
         """`update` in either form: the model, and what the server keeps."""
         update: Callable[..., Any] = self.update
-        return (
-            update(w, change, kept, sent, portion)
-            if self.keeps_server()
-            else (update(w, change), kept)
-        )
+        if self.keeps_server():
+            return update(w, change, kept, sent, portion)
+        return update(w, change), kept
 
 
 class ClientStage(Stage, eq=False):
@@ -399,9 +382,7 @@ class ClientStage(Stage, eq=False):
 
     @property
     def step_count(self) -> int | None:
-        """How many steps it takes; None: as many as there are batches in the run's
-        `personal_epochs` passes.
-        """
+        """How many steps it takes; None: the batches of the run's `personal_epochs` passes."""
         return None
 
     def keep(self, x: Array) -> Array:
@@ -412,9 +393,7 @@ class ClientStage(Stage, eq=False):
         )
 
     def check_largest(self, x: float, where: str) -> None:
-        """Refuse settings with which steps diverge along the largest eigenvalue, x; `where` says
-        whose it is.
-        """
+        """Refuse settings whose steps diverge at the largest eigenvalue x; `where`: whose it is."""
 
     def learn(self, x: Array) -> Array:
         """1 - P(x): a stage whose P is near one has a form without cancellation."""

@@ -1,27 +1,17 @@
-"""The command `fedasym` itself, and what its commands share: populations, lists and files as people
-type them.
-"""
+"""The command `fedasym`, and what its commands share: populations, lists, files as typed."""
 
 from __future__ import annotations
 
-import signal
-import sys
-import time
-from collections.abc import Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from collections.abc import Mapping
 from dataclasses import dataclass
-from types import FrameType, TracebackType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
 from cyclopts import App, Group, Parameter
 
 import fedasym as fa
 from fedasym.core.errors import InvalidInput, unknown_name
-from fedasym.core.runtime import STOPPED, Notice
 
 if TYPE_CHECKING:
-    from rich.progress import Progress
-
     from fedasym.cli.training import Columns
     from fedasym.data.federation import Federation
     from fedasym.deploy.ray import Ray
@@ -189,9 +179,7 @@ def read_numbers(text: str) -> list[float]:
 
 
 def parse_roles(texts: list[str] | None) -> dict[str, str]:
-    """Columns and their roles: name=role; the last = counts, since names of columns may have
-    one.
-    """
+    """Columns and their roles, name=role; the last = counts, as names of columns may have one."""
     roles: dict[str, str] = {}
     for text in texts or ():
         name, equals, role = text.rpartition("=")
@@ -288,15 +276,11 @@ class WorldOptions:
     """Instead: the share of the optimum's energy along each atom, separated by commas."""
 
     def population(self, varied: Mapping[str, Any] | None = None) -> Any:
-        """The `Population` or `ClassPopulation` of these options; a number that varies anyway need
-        not be given.
-        """
+        """The `Population` or `ClassPopulation` of these options; what varies need not be given."""
         if self.task not in TASKS:
             raise unknown_name("task", self.task, TASKS)
-        theirs, others = (
-            TASKS[self.task],
-            {name for names in TASKS.values() for name in names} - set(TASKS[self.task]),
-        )
+        theirs = TASKS[self.task]
+        others = {name for names in TASKS.values() for name in names} - set(TASKS[self.task])
         for name in others:
             if getattr(self, name) != getattr(WORLD, name):
                 raise fa.InvalidInput(
@@ -368,131 +352,3 @@ class Where:
 
 
 HERE = Where()
-
-
-def redirect_answers() -> AbstractContextManager[object]:
-    """While a cluster works: what its workers and Ray itself print goes to stderr, so that stdout
-    has the answer alone.
-    """
-    return redirect_stdout(sys.stderr)
-
-
-KEPT = "finished pieces are kept, and the same command goes on from there"
-GOES_ON = "the same command goes on where it was"
-LOGGED = 5.0  # seconds between two lines of a log
-DRAWN = 0.1  # seconds between two drawings of the bar
-
-
-class Display:
-    """Hears how far work is, as a verb's `progress` does; the bar is gone when all is done.
-
-    Without a thread of its own, so that Ctrl-C finds nothing else at work.
-    """
-
-    def __init__(self) -> None:
-        self.bar: Progress | None = None
-        self.last = time.monotonic()
-        self.terminal = is_terminal()
-        self.told = False  # whether a log has lines, so that it gets a last one
-
-    def __enter__(self) -> Display:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.clear()
-
-    def __call__(self, share: float, text: str) -> None:
-        """Tell how far it is; what is damaged or lost stays to be read."""
-        now = time.monotonic()
-        if isinstance(text, Notice):
-            self.clear()
-            print(f"fedasym: {text}", file=sys.stderr, flush=True)
-        elif self.terminal and share >= 1:
-            self.clear()
-        elif self.terminal and (self.bar is None or now - self.last >= DRAWN):
-            self.draw(share, text)
-            self.last = now
-        elif not self.terminal and (now - self.last >= LOGGED or (self.told and share >= 1)):
-            print(f"{share:4.0%}  {text}", file=sys.stderr, flush=True)
-            self.last, self.told = now, share < 1
-
-    def draw(self, share: float, text: str) -> None:
-        """The bar, its share and a few words, in one line of the terminal."""
-        if self.bar is None:
-            self.bar = start_bar()
-        self.bar.update(self.bar.task_ids[0], completed=share, description=text, refresh=True)
-
-    def clear(self) -> None:
-        """Leave the terminal as it was."""
-        if self.bar is not None:
-            self.bar.stop()
-            self.bar = None
-
-
-def is_terminal() -> bool:
-    """Whether someone watches stderr on a terminal that can draw a line again."""
-    from rich.console import Console
-
-    return sys.stderr.isatty() and not Console(stderr=True).is_dumb_terminal
-
-
-def start_bar() -> Progress:
-    """One task, drawn when it is told to."""
-    from rich.console import Console
-    from rich.progress import BarColumn, Progress, TaskProgressColumn, TextColumn
-    from rich.table import Column
-
-    words = Column(no_wrap=True, overflow="ellipsis", ratio=1)
-    bar = Progress(
-        BarColumn(bar_width=24),
-        TaskProgressColumn(),
-        TextColumn("{task.description}", markup=False, table_column=words),
-        console=Console(stderr=True),
-        auto_refresh=False,
-        transient=True,
-        redirect_stdout=False,
-        expand=True,
-    )
-    bar.add_task("", total=1.0)
-    bar.start()
-    return bar
-
-
-@contextmanager
-def show_progress(left: str) -> Iterator[Display]:
-    """A display of long work; after Ctrl-C, `left` says what there is of it."""
-    with announce_stop(left), Display() as display:
-        yield display
-
-
-@contextmanager
-def announce_stop(left: str) -> Iterator[None]:
-    """After Ctrl-C, say what is left, and end.
-
-    Also where compiled code has made an error of its own of the interruption.
-    """
-    pressed = False
-
-    def press(number: int, frame: FrameType | None) -> None:
-        nonlocal pressed
-        pressed = True
-        if callable(before):
-            before(number, frame)
-        raise KeyboardInterrupt
-
-    before = signal.getsignal(signal.SIGINT)
-    signal.signal(signal.SIGINT, press)
-    try:
-        yield
-    except BaseException as reason:
-        if not pressed and not isinstance(reason, KeyboardInterrupt):
-            raise
-        print(f"\nfedasym: stopped; {left}", file=sys.stderr, flush=True)
-        raise SystemExit(STOPPED) from None
-    finally:
-        signal.signal(signal.SIGINT, before)

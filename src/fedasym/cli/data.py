@@ -1,6 +1,4 @@
-"""The commands about data sets and their features: what there is, getting one, looking at one,
-networks on it.
-"""
+"""The commands about data sets and features: listing, fetching, inspecting, networks."""
 
 from __future__ import annotations
 
@@ -13,15 +11,8 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import (
-    GOES_ON,
-    TRAINING,
-    app,
-    names,
-    read_federation,
-    show_progress,
-    whole_numbers,
-)
+from fedasym.cli import GOES_ON, show_progress
+from fedasym.cli.app import TRAINING, app, names, read_federation, whole_numbers
 from fedasym.cli.training import COLUMNS, Columns
 
 data = App(
@@ -106,7 +97,8 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     federation = fa.datasets.load(name, folder=folder, seed=seed)
     dimension = FEATURES[RECIPES[name].network] * federation.outputs
     sizes = (int(federation.counts(split).sum()) for split in ("train", "validation", "test"))
-    counts, names = [len(federation), dimension, *sizes], PaperCounts._fields
+    counts = [len(federation), dimension, *sizes]
+    names = PaperCounts._fields
     copies = duplicates(federation)
     if as_json:
         paper = dict(zip(names, entry.paper, strict=True)) if entry.paper else None

@@ -1,6 +1,4 @@
-"""The commands of experiments: run one, tune on one's own data, look after run folders, report,
-rerun the paper.
-"""
+"""The commands of experiments: run, tune on own data, manage folders, report, rerun the paper."""
 
 from __future__ import annotations
 
@@ -14,19 +12,18 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import (
-    HERE,
-    KEPT,
-    Display,
-    Where,
-    app,
-    names,
-    parse_grid,
-    read_federation,
-    redirect_answers,
-    show_progress,
+from fedasym.cli import KEPT, Display, redirect_answers, show_progress
+from fedasym.cli.app import HERE, Where, app, names, parse_grid, read_federation
+from fedasym.cli.training import (
+    COLUMNS,
+    NUMBERS,
+    PAPER,
+    Columns,
+    Grids,
+    Names,
+    Numbers,
+    remember_compilations,
 )
-from fedasym.cli.training import COLUMNS, NUMBERS, Columns, Numbers, remember_compilations
 from fedasym.core.errors import InvalidInput
 
 EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)
@@ -55,8 +52,7 @@ def run(
     where: Where = HERE,
     json: AsJson = False,
 ) -> None:
-    """Run an experiment: tune on validation samples, repeat what is chosen, compare. Interrupted,
-    it goes on where it was.
+    """Run an experiment: tune on validation samples, repeat, compare; resumes if interrupted.
 
     Parameters
     ----------
@@ -100,13 +96,8 @@ def sweep(
     data: str,
     /,
     *,
-    algorithms: Annotated[
-        str, Parameter(help="Names separated by commas.")
-    ] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
-    grid: Annotated[
-        list[str] | None,
-        Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it."),
-    ] = None,
+    algorithms: Names = PAPER,
+    grid: Grids = None,
     seeds: int = 1,
     numbers: Numbers = NUMBERS,
     protocol: str | None = None,
@@ -216,16 +207,13 @@ def show(
         print("\n" + "\n".join(results.budget))
     if (place / ENVIRONMENT).exists():
         made = json_.loads((place / ENVIRONMENT).read_text())
-        print(
-            f"\nLast computed with fedasym {made['fedasym']}, jax {made['jax']} on"
-            f" {made['device']}: {made['command']}"
-        )
+        tools = f"fedasym {made['fedasym']}, jax {made['jax']} on {made['device']}"
+        print(f"\nLast computed with {tools}: {made['command']}")
 
 
 @runs.command
 def clean(run: str, /) -> None:
-    """Remove finished pieces that the experiment no longer asks for, and what killed processes
-    left.
+    """Remove finished pieces that the experiment no longer asks for, and remains of killed runs.
 
     Parameters
     ----------
@@ -288,10 +276,8 @@ def report(
         results = replace(results, foreseen=foresee_run(place, results, data))
     curves = curves_of(results.experiment.name)
     page = write_report(results, place / "report.html" if into is None else into, curves)
-    print(
-        f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any"
-        " browser."
-    )
+    size = page.stat().st_size / 1000
+    print(f"Written to {page}, {size:.0f} kB: one file, to be opened in any browser.")
     if figures is not None:
         from fedasym.show.figures.rounds import draw_figures
 
@@ -314,8 +300,7 @@ def reproduce(
     tables: str | None = None,
     json: AsJson = False,
 ) -> None:
-    """Rerun the paper: features, tuning, trials, gains, figures and report; interrupted, it goes on
-    where it was.
+    """Rerun the paper: features, tuning, trials, gains, figures, report; resumes if interrupted.
 
     Parameters
     ----------
@@ -341,20 +326,15 @@ def reproduce(
     for name in names:
         reproduction.find_target(name)
     if show:
-        print(
-            "\n".join(
-                line for name in names or reproduction.TARGETS for line in describe_target(name)
-            )
-        )
+        wanted = names or tuple(reproduction.TARGETS)
+        print("\n".join(line for name in wanted for line in describe_target(name)))
         return
     if check:
         check_runs(names, tables, json)
         return
     if not names:
-        raise fa.InvalidInput(
-            f"names is empty: name one of {', '.join(reproduction.TARGETS)}, or ask for --list or"
-            " --check"
-        )
+        known = ", ".join(reproduction.TARGETS)
+        raise fa.InvalidInput(f"names is empty: name one of {known}, or ask for --list or --check")
     if device not in (None, "cpu", "gpu"):
         raise fa.InvalidInput(f"device is {device!r}: give cpu or gpu, or leave it out")
     if device is not None:
@@ -394,18 +374,15 @@ def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
     from fedasym.experiments.reproduction import RUNS, TARGETS, compare_with_paper
 
     root = Path(RUNS if tables is None else tables)
-    wanted = list(names) or [
-        name for name in TARGETS if (root / name).is_dir() and name != "theory"
-    ]
+    there = [name for name in TARGETS if (root / name).is_dir() and name != "theory"]
+    wanted = list(names) or there
     if not wanted:
         raise fa.InvalidInput(
             f"there is nothing to check in {str(root)!r}: run fedasym reproduce first, or give"
             " --tables"
         )
-    results = {
-        name: fa.Results.read(root / name) if tables is None else fa.Results.load(root / name)
-        for name in wanted
-    }
+    read = fa.Results.read if tables is None else fa.Results.load
+    results = {name: read(root / name) for name in wanted}
     if json:
         print("[" + ",\n".join(check_claims(found).to_json() for found in results.values()) + "]")
         return

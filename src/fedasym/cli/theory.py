@@ -7,6 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import fedasym as fa
+from fedasym.cli import redirect_answers, show_progress
 from fedasym.cli.app import (
     HERE,
     LINEAR,
@@ -21,9 +22,7 @@ from fedasym.cli.app import (
     names,
     numbers,
     parse_vary,
-    redirect_answers,
     show,
-    show_progress,
 )
 
 
@@ -101,6 +100,8 @@ def compare(
 
 @app.command
 def path(
+    algorithm: str = "fedavg",
+    /,
     *,
     world: WorldOptions = WORLD,
     step: float | None = None,
@@ -120,6 +121,8 @@ def path(
 
     Parameters
     ----------
+    algorithm
+        Whose shared model the steps start from; with local, from nothing.
     step
         Size of a gradient step; half of the largest stable one by default.
     clients
@@ -127,6 +130,7 @@ def path(
     """
     result = fa.fine_tuning(
         world.population(),
+        algorithm,
         step=step,
         steps=numbers("steps", steps),
         flow=flow,
@@ -184,7 +188,8 @@ def simulate(
     save
         Keep finished trials in this file; the same command goes on where it was interrupted.
     """
-    varied, on = parse_vary(vary) if vary else None, where.runtime()
+    varied = parse_vary(vary) if vary else None
+    on = where.runtime()
     kept = (
         f"finished trials are in {save}; the same command goes on from there"
         if save

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import fedasym as fa
+from fedasym.cli import show_progress
 from fedasym.cli.app import (
     OUTPUT,
     TRAINING,
@@ -20,7 +21,6 @@ from fedasym.cli.app import (
     parse_grid,
     read_federation,
     show,
-    show_progress,
     whole_numbers,
 )
 from fedasym.core.errors import MissingPackage
@@ -78,11 +78,9 @@ def number_flags() -> Any:
         more = "; chosen for the scale of the features unless given" if name in CHOSEN else ""
         words = f"{about.meaning[0].upper()}{about.meaning[1:]}{more}."
         fields.append((name, Annotated[kind, Parameter(help=words)], field(default=default)))
-    return Parameter(name="*")(
-        make_dataclass(
-            "Numbers", fields, frozen=True, kw_only=True, namespace={"__module__": __name__}
-        )
-    )
+    place = {"__module__": __name__}
+    kind = make_dataclass("Numbers", fields, frozen=True, kw_only=True, namespace=place)
+    return Parameter(name="*")(kind)
 
 
 if TYPE_CHECKING:
@@ -92,19 +90,22 @@ else:
 NUMBERS: Any = Numbers()
 
 
+PAPER = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme"
+Names = Annotated[str, Parameter(help="Names separated by commas.")]
+Grids = Annotated[
+    list[str] | None,
+    Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it."),
+]
+
+
 @app.command(group=TRAINING)
 def train(
     data: str,
     /,
     *,
-    algorithms: Annotated[
-        str, Parameter(help="Names separated by commas.")
-    ] = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme",
+    algorithms: Names = PAPER,
     numbers: Numbers = NUMBERS,
-    grid: Annotated[
-        list[str] | None,
-        Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it."),
-    ] = None,
+    grid: Grids = None,
     seeds: Annotated[str, Parameter(help="Seeds, separated by commas.")] = "0",
     protocol: str | None = None,
     intercept: bool | None = None,
@@ -155,9 +156,7 @@ def train(
 
 
 def remember_compilations() -> None:
-    """Keep compiled programs for the next command; JAX reads this when it is imported, and a user's
-    own choice stands.
-    """
+    """Keep compiled programs for the next command, unless the user chose; set before JAX loads."""
     from fedasym.core.runtime import cache_folder
 
     os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "jax"))
@@ -197,13 +196,8 @@ def advise(
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it. Regression.
     """
-    others = {
-        "--json": json,
-        "--confirm": confirm,
-        "--report": report is not None,
-        "--plot": plot is not None,
-    }
-    others["--algorithms"] = algorithms is not None
+    others = {"--json": json, "--confirm": confirm, "--report": report, "--plot": plot}
+    others["--algorithms"] = algorithms
     if federated:
         advise_federation(data, columns, others)
         return
@@ -211,31 +205,25 @@ def advise(
 
     federation = read_federation(data, columns, show=not json)
     advice = advised(federation, algorithms=names(algorithms))
-    written = [
-        place for place in (report and advice.write(report), plot and advice.plot(plot)) if place
-    ]
+    places = (report and advice.write(report), plot and advice.plot(plot))
+    written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
     if confirm and not json:
         print(f"\n{advice.confirm(federation)}")
     if written and not json:
-        print(f"\nWritten to {' and '.join(map(str, written))}")
+        print(f"\nWritten to {' and '.join(written)}")
 
 
-def advise_federation(superlink: str, columns: Columns, others: dict[str, bool]) -> None:
+def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) -> None:
     """Advice from a federation: its log, which ends in the page."""
     from fedasym.deploy.flower.apps import advise_nodes
 
-    if given := [name for name, value in others.items() if value]:
+    if given := [name for name, value in others.items() if value not in (None, False)]:
         raise fa.InvalidInput(
             f"{given[0]} is given with --federated: the advice comes as the federation's log; leave"
             " it out"
         )
-    told = {
-        "label": columns.label,
-        "client": columns.client,
-        "features": columns.features,
-        "task": columns.task,
-    }
+    told = {name: getattr(columns, name) for name in ("label", "client", "features", "task")}
     advise_nodes(superlink, {name: value for name, value in told.items() if value})
 
 
@@ -249,8 +237,7 @@ def fit(
     algorithm: str | None = None,
     ridge: float | None = None,
 ) -> None:
-    """Fit personalized models to a table, exactly, and keep them: what advise recommends, or the
-    algorithm named.
+    """Fit personalized models to a table, exactly, and keep them: as advised, or as named.
 
     All rows are learnt from, unless --split names a column that says which train.
 
@@ -276,8 +263,7 @@ def fit(
 
 @app.command(group=TRAINING)
 def apply(model: str, data: str, /, *, into: str | None = None, column: str = "prediction") -> None:
-    """Add predictions to the raw rows of a table; rows of clients that the model does not know get
-    the shared model.
+    """Add predictions to raw rows of a table; clients unknown to the model get the shared one.
 
     Parameters
     ----------
@@ -312,14 +298,13 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
                 f"into is {into!r}: it cannot be written: {reason.strerror or reason}"
             ) from None
     shared = int((table["model"] == "shared").sum())
-    told = f"{table.height} rows" + (
-        f", {shared} of clients that the model does not know" if shared else ""
-    )
+    told = f"{table.height} rows"
+    if shared:
+        told += f", {shared} of clients that the model does not know"
     for word, by_column in (("unseen levels", counts.unseen), ("missing cells", counts.missing)):
         if by_column:
-            told += f"; {word} in " + ", ".join(
-                f"{name} ({count})" for name, count in by_column.items()
-            )
+            cells = ", ".join(f"{name} ({count})" for name, count in by_column.items())
+            told += f"; {word} in {cells}"
     print(told + ("" if into is None else f"; written to {into}"), file=sys.stderr)
 
 
@@ -328,8 +313,7 @@ EXTRA = "pip install 'fedasym[flower]'"
 
 @app.command(group=TRAINING)
 def deploy(what: str, /, *, into: str) -> None:
-    """Write a Flower app: federated training where samples stay with the clients, or federated
-    advice.
+    """Write a Flower app: federated training, whose samples stay with the clients, or advice.
 
     Parameters
     ----------
@@ -366,8 +350,7 @@ def try_app(
     classes: str | None = None,
     run_config: str | None = None,
 ) -> None:
-    """Try a Flower app that deploy wrote, with all nodes in this process: no network, no
-    certificates.
+    """Try a Flower app that deploy wrote, with all nodes in this process and no network.
 
     Parameters
     ----------

@@ -1,5 +1,3 @@
-"""What every part stands on: errors, numbers, files, roles, privacy budgets; and the number of this
-release.
-"""
+"""What every part stands on: errors, numbers, files, roles, privacy budgets, the version."""
 
 __version__ = "0.1.0"

@@ -70,9 +70,7 @@ class NoFormula(InvalidInput):
 
 
 class MissingNorm(InvalidInput):
-    """A method that shares nothing, and a population that does not say how long a client's optimum
-    is.
-    """
+    """A method shares nothing, and the population lacks the length of a client's optimum."""
 
     def __init__(self, message: str = "") -> None:
         alone = (

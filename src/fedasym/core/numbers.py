@@ -1,14 +1,13 @@
-"""Numbers at the door, and numbers as text: what a user gave as floats, and how answers are
-written.
-"""
+"""Numbers at the door and as text, and what counts over clients come to."""
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput
 
@@ -99,9 +98,7 @@ def number(value: Any) -> str:
 
 
 def json_value(value: Any) -> Any:
-    """A number or nested list for JSON; infinities and NaN, which JSON lacks, as strings and
-    null.
-    """
+    """A number or nested list for JSON, which lacks infinities (strings here) and NaN (null)."""
     if value is None or np.ndim(value):
         return None if value is None else [json_value(entry) for entry in np.asarray(value)]
     value = float(value)
@@ -137,3 +134,62 @@ def join_names(names: Iterable[Any], most: int = 8, quoted: bool = False) -> str
     return (
         ", ".join(known[:most]) + (f" and {rest} more" if rest > 0 else "") if known else "nothing"
     )
+
+
+Sums = NDArray[np.floating[Any]]  # (rounds, clients)
+Counts = NDArray[np.integer[Any]]  # (clients,)
+
+
+def ratio(sums: ArrayLike, counts: ArrayLike) -> Array:
+    """Sums over counts, NaN where nothing was counted.
+
+    >>> ratio([3, 0], [4, 0]).tolist()
+    [0.75, nan]
+    """
+    top, bottom = np.broadcast_arrays(np.asarray(sums, float), np.asarray(counts, float))
+    return np.asarray(np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0))
+
+
+def pooled_ratio(sums: Sums, counts: Counts) -> Array:
+    """All clients' samples together: a client weighs as much as it has samples.
+
+    >>> pooled_ratio(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
+    [0.7]
+    """
+    return ratio(sums[:, counts > 0].sum(1, dtype=float), counts.sum())
+
+
+def client_ratios(sums: Sums, counts: Counts) -> Array:
+    """Each client's own, for the clients that have samples."""
+    return ratio(sums[:, counts > 0], counts[counts > 0])
+
+
+def mean_client_ratio(sums: Sums, counts: Counts) -> Array:
+    """The mean of the clients' own: each client weighs the same.
+
+    >>> mean_client_ratio(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
+    [0.625]
+    """
+    each = client_ratios(sums, counts)
+    return ratio(each.sum(1), each.shape[1])
+
+
+def lowest_tenth(sums: Sums, counts: Counts) -> Array:
+    """The mean of the lowest of the clients' own, a tenth of the clients rounded up.
+
+    >>> lowest_tenth(np.arange(11.0)[None], np.full(11, 10)).tolist()
+    [0.05]
+    """
+    each = client_ratios(sums, counts)
+    few = -(-each.shape[1] // 10)
+    lowest = ratio(np.sort(each, axis=1)[:, :few].sum(1), few)
+    return np.where(np.isnan(each).any(1), np.nan, lowest)  # sorting puts NaN last, among the best
+
+
+def canonical_json(value: Any) -> str:
+    """JSON with one form for equal values.
+
+    >>> canonical_json({"b": [1.0, 0.1], "a": None})
+    '{"a":null,"b":[1.0,0.1]}'
+    """
+    return json.dumps(value, sort_keys=True, separators=(",", ":"))

@@ -167,17 +167,16 @@ def count_epsilon(
     dp = import_accounting()
     noise = dp.GaussianDpEvent(multiplier)
     if sampling == "poisson":
-        event, relation = (
-            dp.PoissonSampledDpEvent(cohort / clients, noise),
-            dp.NeighboringRelation.ADD_OR_REMOVE_ONE,
-        )
+        event = dp.PoissonSampledDpEvent(cohort / clients, noise)
+        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
     else:
         event = dp.SampledWithoutReplacementDpEvent(clients, cohort, noise)
         relation = dp.NeighboringRelation.REPLACE_ONE
     kind = dp.rdp.RdpAccountant if accountant == "rdp" else dp.pld.PLDAccountant
     ledger = kind(neighboring_relation=relation)
     log = logging.getLogger("absl")  # tells of every order that it leaves out, which is safe
-    before, log.disabled = log.disabled, True
+    before = log.disabled
+    log.disabled = True
     try:
         ledger.compose(dp.SelfComposedDpEvent(event, rounds))
         return float(ledger.get_epsilon(delta))

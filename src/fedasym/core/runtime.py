@@ -1,24 +1,30 @@
-"""What the package asks of the system, of its caller and of higher layers: files, locks, memory,
-threads, progress, roles.
+"""What the package asks of the system, its caller and higher layers: files, locks, memory, roles.
 
-Files are there whole or not at all. Results draw themselves, and experiments run on a cluster, by
+Files are there whole or not at all, and never unpickled. A sealed file has its own SHA-256 inside:
+a parser in compiled code may end the whole process over bytes that it did not expect, so a flipped
+bit is noticed before. The seal lies between the rows and the footer of a Parquet file, where no
+reader looks: the footer is found by its length, from the end, and the rows by their places.
+
+Results draw themselves, and experiments run on a cluster, by
 roles: the higher layer's module fills them when the first is asked for, and nothing of it is
 imported before.
 """
 
 from __future__ import annotations
 
+import hashlib
+import json
 import os
 import secrets
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
 from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedasym.core.errors import InvalidInput
+from fedasym.core.errors import InvalidInput, import_package, path_of
 
 PART = ".part"  # how the name of a half-written file ends
 POLL = 0.1  # seconds between two looks at a lock that another process holds
@@ -63,9 +69,7 @@ def replace_text(path: Path, text: str) -> None:
 
 
 def flush(folder: Path) -> None:
-    """Flush a folder, so that a new name survives a power cut; not every system lets one open
-    folders.
-    """
+    """Flush a folder so that a new name survives a power cut, where systems let one open it."""
     if os.name == "posix":
         descriptor = os.open(folder, os.O_RDONLY)
         try:
@@ -89,6 +93,86 @@ def explain_unwritable(path: Path) -> Iterator[None]:
         raise InvalidInput(
             f"{path} cannot be written: {reason.strerror or reason}; what is finished is kept"
         ) from None
+
+
+SEAL = b"\xfffedasym sha256\xff"  # 0xff is in no text
+SEAL_SIZE = len(SEAL) + hashlib.sha256().digest_size
+FOOTER_END = 8  # bytes that end a Parquet file: the footer's length, and "PAR1"
+
+
+def seal_file(file: bytes) -> bytes:
+    """A Parquet file with its seal.
+
+    >>> file = b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1"
+    >>> len(seal_file(file)) - len(file) == SEAL_SIZE
+    True
+    """
+    footer = len(file) - FOOTER_END - int.from_bytes(file[-FOOTER_END:-4], "little")
+    return file[:footer] + SEAL + hashlib.sha256(file).digest() + file[footer:]
+
+
+def is_broken(file: bytes) -> bool:
+    """Whether a seal says that bytes changed; older files without a seal say nothing.
+
+    >>> file = seal_file(b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1")
+    >>> is_broken(file), is_broken(file.replace(b"rows", b"rowz"))
+    (False, True)
+    """
+    start = file.rfind(SEAL)  # not by the footer's length, which may be what is damaged
+    if start < 0:
+        return False
+    rest = file[:start] + file[start + SEAL_SIZE :]
+    return file[start + len(SEAL) : start + SEAL_SIZE] != hashlib.sha256(rest).digest()
+
+
+ARRAYS_FORMAT, ARRAYS_KEY = "fedasym fit 1", "fedasym"  # of a file, and of its metadata
+ARRAYS_ENDING = ".safetensors"
+UNREADABLE = (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionError)
+
+
+def write_arrays(
+    path: str | Path, kind: str, arrays: Mapping[str, Any], about: Mapping[str, Any]
+) -> Path:
+    """Write arrays and what is said about them; the name must end in .safetensors."""
+    import numpy as np  # a program that only starts does not need it
+
+    where = path_of("path", path)
+    if where.suffix != ARRAYS_ENDING:
+        raise InvalidInput(f"path is {str(path)!r}: its name must end in {ARRAYS_ENDING}")
+    library = import_package("safetensors.numpy", "a .safetensors file")
+    held = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
+    text = json.dumps({"format": ARRAYS_FORMAT, "kind": kind, **about})
+    try:
+        where.parent.mkdir(parents=True, exist_ok=True)
+        with replace_file(where) as fresh:
+            fresh.write_bytes(library.save(held, metadata={ARRAYS_KEY: text}))
+    except OSError as reason:
+        raise InvalidInput(
+            f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}"
+        ) from None
+    return where
+
+
+def read_arrays(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What `write_arrays` wrote of this kind."""
+    import numpy as np
+
+    where = path_of("path", path)
+    safetensors = import_package("safetensors", "a .safetensors file")
+    try:
+        with safetensors.safe_open(str(where), framework="numpy") as file:
+            about = json.loads((file.metadata() or {})[ARRAYS_KEY])
+            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
+        if about.pop("format") != ARRAYS_FORMAT or about.pop("kind") != kind:
+            raise ValueError
+    except (*UNREADABLE, safetensors.SafetensorError):
+        raise InvalidInput(
+            f"{where} is no {kind} that fedasym saved: name the file that save wrote"
+        ) from None
+    for array in arrays.values():
+        if array.dtype.kind not in "fiu" or not np.isfinite(array[~np.isinf(array)]).all():
+            raise InvalidInput(f"{where} holds something that is no number: save the {kind} again")
+    return arrays, about
 
 
 @contextmanager
@@ -226,9 +310,7 @@ def check_fits(size: float, what: str) -> None:
 
 
 def few_threads(dimension: int) -> AbstractContextManager[object]:
-    """One BLAS thread for small matrices: more of them only wait for one another, on a busy machine
-    a hundredfold.
-    """
+    """One BLAS thread for small matrices: more only wait, on a busy machine a hundredfold."""
     found: AbstractContextManager[object] = libraries(len(sys.modules)).limit(
         limits=1 if dimension < MANY_THREADS else None, user_api="blas"
     )
@@ -237,9 +319,7 @@ def few_threads(dimension: int) -> AbstractContextManager[object]:
 
 @lru_cache(maxsize=1)
 def libraries(_: int) -> Any:
-    """The libraries with threads of their own: looked for again where modules were imported since,
-    which takes long.
-    """
+    """The libraries with threads of their own, looked for again after new imports (it is slow)."""
     from threadpoolctl import ThreadpoolController  # local: a prediction needs no threads
 
     return ThreadpoolController()

@@ -160,9 +160,7 @@ def check_disk(folder: Path, needed: int, what: str) -> None:
 def unpack(
     archive: Archive, path: Path, home: Path, tell: Callable[[float], None]
 ) -> dict[str, int]:
-    """Unpack the expected files of `path` into `home`, and give their sizes: first beside, then
-    each put in its place whole.
-    """
+    """Unpack the expected files of `path` into `home`, each placed whole; gives their sizes."""
     fresh = Path(tempfile.mkdtemp(prefix=UNPACKING, dir=home))
     try:
         with path.open("rb") as raw:
@@ -179,7 +177,8 @@ def stream_members(
 ) -> dict[str, int]:
     """Stream the archive once from front to back; memory stays small however large it is."""
     sizes: dict[str, int] = {}
-    total, length = 0, max(path.stat().st_size, 1)
+    total = 0
+    length = max(path.stat().st_size, 1)
     try:
         # Not tarfile's own "r|bz2": that unpacks all that a piece of the archive expands to at
         # once, which may be gigabytes.
@@ -227,9 +226,7 @@ def write_bytes(out: IO[bytes], piece: bytes, needed: int, what: str, folder: Pa
 
 
 def safe_member_name(member: tarfile.TarInfo, path: Path) -> str:
-    """The name of a member that stays in its folder; one that would leave it, or is a link or a
-    device, is refused.
-    """
+    """A member's name within its folder; one that would leave it, a link or a device is refused."""
     name = member.name.removeprefix("./")
     windows = PureWindowsPath(name)
     if (
@@ -266,9 +263,7 @@ def write_marker(archive: Archive, home: Path, sizes: Mapping[str, int]) -> None
 
 
 def is_complete(archive: Archive, home: Path) -> bool:
-    """Whether the files are there as the marker says; without one, whether a user has put them
-    there.
-    """
+    """Whether the files are as the marker says; without a marker, whether a user put them there."""
     try:
         held = json.loads(marker_path(archive, home).read_text())
         sizes = {name: (home / name).stat().st_size for name in archive.inside}
@@ -313,7 +308,8 @@ class DownloadPart:
         self.path = path
         # no buffer: what is counted is in the file, also when killed
         self.file = path.open("a+b", buffering=0)
-        self.sha, self.size = hashlib.sha256(), 0
+        self.sha = hashlib.sha256()
+        self.size = 0
         self.file.seek(0)
         while piece := self.file.read(PIECE):
             self.sha.update(piece)
@@ -341,7 +337,9 @@ class DownloadPart:
     def restart(self) -> None:
         """Forget everything."""
         self.file.truncate(0)
-        self.sha, self.size, self.resumed = hashlib.sha256(), 0, False
+        self.sha = hashlib.sha256()
+        self.size = 0
+        self.resumed = False
 
     def remove(self) -> None:
         """Leave nothing."""
@@ -350,9 +348,7 @@ class DownloadPart:
 
 
 def download(archive: Archive, url: str, path: Path, tell: Tell, offer: str) -> None:
-    """Bring `path` to hold exactly the archive, from what is there already; `offer` says what else
-    a user can do.
-    """
+    """Bring `path` to hold exactly the archive; `offer` says what else a user can do."""
     with DownloadPart(path) as part:
         again = False
         while part.sha.hexdigest() != archive.sha256:
@@ -464,7 +460,9 @@ def receive_answer(
         + (f", going on after {byte_amount(part.size)}" if part.size else ""),
     )
     check_disk(part.path.parent, 1 if total is None else total - part.size, archive.file)
-    start, began, told = part.size, time.monotonic(), time.monotonic()
+    start = part.size
+    began = time.monotonic()
+    told = time.monotonic()
     while total is None or part.size < total:
         try:
             # One byte beyond the limit is enough to know that there is more; one arrival at a time,
@@ -490,7 +488,8 @@ def receive_answer(
             )
         now = time.monotonic()
         if now - told >= OFTEN:
-            told, rate = now, byte_amount((part.size - start) / (now - began))
+            told = now
+            rate = byte_amount((part.size - start) / (now - began))
             of = f" of {byte_amount(total)}" if total else ""
             tell(
                 part.size / total if total else 0.0,
@@ -511,9 +510,7 @@ def archive_size(archive: Archive) -> str:
 
 
 def whole_length(response: HTTPResponse, part: DownloadPart) -> int | None:
-    """The size of the whole file as this answer says; a server that sends it all again makes the
-    part begin again.
-    """
+    """The size of the whole file by this answer; a server that sends it all restarts the part."""
     if response.status == 206:
         match = re.fullmatch(
             r"bytes (\d+)-(\d+)/(\d+|\*)", response.headers.get("Content-Range", "").strip()

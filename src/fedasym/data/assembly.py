@@ -1,6 +1,4 @@
-"""What loaders and readers share: files, optional libraries, splits, and one federation from rows
-or parts by client.
-"""
+"""What loaders and readers share: files, optional libraries, splits, a federation from parts."""
 
 from __future__ import annotations
 
@@ -94,9 +92,7 @@ def assemble_federation(
     classes: Sequence[Any],
     mask: NDArray[np.bool_] | None = None,
 ) -> Federation:
-    """A federation from checked rows that stand client by client, without a copy; labels are codes
-    of `classes`.
-    """
+    """A federation from checked rows in client order, without a copy; labels code `classes`."""
     owner = np.repeat(np.arange(len(names)), counts)
     padded = mask is not None and not mask.all()
     return Federation(
@@ -105,9 +101,7 @@ def assemble_federation(
 
 
 class SampleFile(NamedTuple):
-    """A file, the kind of its samples (a split's code, or None) and the client that its name stands
-    for, where it is one's.
-    """
+    """A file, the kind of its samples (a split's code, or None), and its client if it has one."""
 
     file: Path
     kind: int | None = None
@@ -115,18 +109,14 @@ class SampleFile(NamedTuple):
 
 
 class FieldNames(NamedTuple):
-    """The names by which a user asks: of the label, of the client and of the features (None: found
-    by the reader).
-    """
+    """The names a user gives: label, client and features (None: the reader finds them)."""
 
     label: Any = "label"
     client: Any = "client"
     features: Any = None
 
     def of_client_files(self) -> tuple[str, str | None]:
-        """The fields of labels and of features, for formats whose clients have names of their
-        own.
-        """
+        """The fields of labels and features, for formats that name clients themselves."""
         if self.client != "client":
             raise InvalidInput(
                 f"client is {self.client!r}: this format names its clients itself; leave it out"
@@ -138,9 +128,7 @@ class FieldNames(NamedTuple):
 
 
 class ClientPart(NamedTuple):
-    """Samples of one client, of one kind (a split's code, or None), and the file that they come
-    from.
-    """
+    """One client's samples of one kind (a split's code, or None), and the file they come from."""
 
     file: Path
     client: str
@@ -267,9 +255,7 @@ def check_part(who: str, part: ClientPart, first: ClientPart) -> None:
 
 
 def check_parts(parts: Iterable[ClientPart]) -> Iterator[ClientPart]:
-    """The parts that have samples, each client's once of a kind, all of one shape and kind of
-    labels.
-    """
+    """The parts that have samples: a client once per kind, one shape, one kind of labels."""
     seen: dict[tuple[int | None, str], Path] = {}
     first = None
     for part in parts:

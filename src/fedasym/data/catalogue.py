@@ -64,8 +64,7 @@ def fetch(
     progress: Progress | None = None,
     folder: str | os.PathLike[str] | None = None,
 ) -> Path:
-    """The folder that has the files of a data set; they are downloaded and unpacked if they are not
-    there yet.
+    """The folder with the files of a data set, which are downloaded and unpacked if need be.
 
     Args:
         name: emnist, cifar100, shakespeare or stackoverflow.
@@ -89,7 +88,8 @@ def fetch(
     True
     """
     archives = find_entry("data set", name, ARCHIVES)
-    address, mine = ADDRESS, dict[str, Path]()
+    address = ADDRESS
+    mine = dict[str, Path]()
     if source is not None and "://" in str(source):
         address = mirror_address(str(source), archives)
     elif source is not None:
@@ -140,9 +140,7 @@ def fetch(
 def bring_archive(
     archive: Archive, mine: Mapping[str, Path], address: str, home: Path, tell: Tell, offer: str
 ) -> None:
-    """One archive, from a file that the user has or from the network, unpacked and recorded in
-    `home`.
-    """
+    """One archive, from the user's file or the network, unpacked and recorded in `home`."""
     path = mine.get(archive.file)
     part = home / f"{archive.file}.part"
     if path is not None:
@@ -209,7 +207,9 @@ def find_own_files(
 
 def check_hash(archive: Archive, path: Path, tell: Tell) -> None:
     """Refuse a user's file that is not the archive; it is the user's, so it stays."""
-    sha, size, seen = hashlib.sha256(), max(path.stat().st_size, 1), 0
+    sha = hashlib.sha256()
+    size = max(path.stat().st_size, 1)
+    seen = 0
     tell(0.0, f"{archive.file}, {byte_amount(size)} from {path}")
     with path.open("rb") as file:
         while piece := file.read(4 * PIECE):

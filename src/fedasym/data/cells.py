@@ -1,5 +1,4 @@
-"""The cells of one column: what is missing, and whether the others are numbers, dates, booleans or
-words.
+"""The cells of one column: which are missing, and whether others are numbers, dates or words.
 
 Text is looked at cell by cell, since a CSV has nothing else: the words for a missing value are
 known in every column, and numbers stored as text are numbers, except codes such as 007. Names of
@@ -9,25 +8,22 @@ numbers are numbers, and two whole numbers are two classes.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from numbers import Real
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, NotNumbers, import_package, one_of
-from fedasym.data.samples import TASKS
+from fedasym.core.errors import InvalidInput, NotNumbers, import_package
 
 LARGEST_FEATURE = 1e100  # of a feature: its square, times a million samples, is a float
 
 
 @dataclass(frozen=True)
 class Target:
-    """The label: its columns, what their cells are, how many values they have, and what they were
-    taken for.
+    """The label: its columns, what their cells are, how many values, and what they were taken for.
 
     asked: whether the user said so.
     """
@@ -45,8 +41,7 @@ def import_polars() -> Any:
 
 
 def format_level(value: Any) -> str:
-    """A level as text: whole numbers alike whether they came as 3, 3.0 or "3"; booleans as true and
-    false.
+    """A level as text: whole numbers alike as 3, 3.0 or "3"; booleans as true and false.
 
     >>> [format_level(value) for value in (3, 3.0, "3", 2.5, True)]
     ['3', '3', '3', '2.5', 'true']
@@ -108,9 +103,8 @@ class Cells:
     def take(self, rows: NDArray[np.intp]) -> Cells:
         """The cells of some rows."""
         words = None if self.words is None else self.words.gather(rows)
-        return Cells(
-            self.name, self.kind, self.values.gather(rows), self.stray, self.declared, words
-        )
+        held = self.values.gather(rows)
+        return Cells(self.name, self.kind, held, self.stray, self.declared, words)
 
 
 def read_cells(series: Any, name: str) -> Cells:
@@ -125,28 +119,28 @@ def read_cells(series: Any, name: str) -> Cells:
     """
     pl = import_polars()
     dtype = series.dtype
+    full = series.count() > 0
     if dtype == pl.String:
         return read_text(series, name)
     if dtype in (pl.Categorical, pl.Enum):
         words = blank_words(series.cast(pl.String), MISSING)
         return Cells(name, CellKind.TEXT if words.count() else CellKind.EMPTY, words, declared=True)
-    if dtype == pl.Boolean:
-        return Cells(name, CellKind.BOOLEAN if series.count() else CellKind.EMPTY, series)
     if dtype.is_integer():
         return read_integers(series, name)
     if dtype.is_float() or dtype.is_decimal():
         return read_floats(series.cast(pl.Float64), name)
-    if dtype == pl.Null:
-        return Cells(name, CellKind.EMPTY, series)
-    if dtype in (pl.Date, pl.Datetime):
+    kind = CellKind.EMPTY if dtype == pl.Null else CellKind.LISTS
+    if dtype == pl.Boolean:
+        kind = CellKind.BOOLEAN
+    elif dtype in (pl.Date, pl.Datetime):
         local = series.dt.replace_time_zone(None) if getattr(dtype, "time_zone", None) else series
-        return Cells(
-            name, CellKind.DATE if series.count() else CellKind.EMPTY, local.cast(pl.Datetime("us"))
-        )
-    if dtype == pl.Duration:
+        kind = CellKind.DATE
+        series = local.cast(pl.Datetime("us"))
+    elif dtype == pl.Duration:
         days = series.cast(pl.Duration("us")).cast(pl.Int64).cast(pl.Float64) / DAY
-        return Cells(name, CellKind.NUMBER if series.count() else CellKind.EMPTY, days)
-    return Cells(name, CellKind.LISTS, series)
+        kind = CellKind.NUMBER
+        series = days
+    return Cells(name, kind if full or kind is CellKind.LISTS else CellKind.EMPTY, series)
 
 
 def read_integers(series: Any, name: str) -> Cells:
@@ -180,7 +174,8 @@ def read_text(series: Any, name: str) -> Cells:
         return Cells(name, CellKind.EMPTY, words)
     digits = blank_words(words, MISSING_NUMBER)
     numeric = digits.str.contains(NUMBER).fill_null(False)
-    count, of = int(numeric.sum()), digits.count()
+    count = int(numeric.sum())
+    of = digits.count()
     if of and count == of and not digits.str.contains(CODE).any():
         if digits.str.contains(WHOLE).all():
             whole = digits.str.strip_prefix("+").cast(pl.Int64, strict=False)
@@ -275,9 +270,8 @@ def read_days(cells: Cells) -> NDArray[np.float64]:
     moments = cells.values
     if moments.dtype == pl.String:
         plain = moments.str.replace_all(r"[/.]", "-").str.replace("T", " ")
-        plain = pl.select(
-            pl.when(plain.str.contains(":")).then(plain).otherwise(plain + " 00:00")
-        ).to_series()
+        timed = pl.when(plain.str.contains(":")).then(plain).otherwise(plain + " 00:00")
+        plain = pl.select(timed).to_series()
         parsed = plain.str.slice(0, 19).str.to_datetime("%Y-%m-%d %H:%M:%S", strict=False)
         short = plain.str.to_datetime("%Y-%m-%d %H:%M", strict=False)
         moments = parsed.fill_null(short)
@@ -285,9 +279,8 @@ def read_days(cells: Cells) -> NDArray[np.float64]:
         if len(bad):
             row = int(bad[0])
             raise InvalidInput(
-                f"column {cells.name!r}, row {row} holds {cells.values[row]!r}: dates that serve as"
-                " numbers are written year first, such as 2024-05-31; rewrite them, or leave the"
-                " column out"
+                f"column {cells.name!r}, row {row} holds {cells.values[row]!r}: dates as numbers"
+                " are written year first, such as 2024-05-31; rewrite them, or leave the column out"
             )
     micro = moments.cast(pl.Datetime("us")).cast(pl.Int64).cast(pl.Float64).fill_null(float("nan"))
     return np.asarray(micro.to_numpy(), np.float64) / DAY
@@ -298,20 +291,16 @@ def read_levels(cells: Cells) -> list[str | None]:
     pl = import_polars()
     if cells.kind is CellKind.LISTS:
         cell_numbers(cells)  # refused in words
-    if cells.words is not None:
-        written: list[str | None] = cells.words.to_list()
-        return written
-    if cells.kind is CellKind.NUMBER:
+    if cells.words is None and cells.kind is CellKind.NUMBER:
         return [None if value is None else format_level(value) for value in cells.values.to_list()]
-    texts: list[str | None] = cells.values.cast(pl.String).to_list()
-    return texts
+    texts = cells.values.cast(pl.String) if cells.words is None else cells.words
+    return list(texts.to_list())
 
 
 def read_names(series: Any, column: str, wanted: str | None = None) -> tuple[list[Any], str]:
     """Each row's client, and whether clients are "text" or "whole".
 
-    wanted: what they were when a recipe was fitted; numbers are then read as text, or text as whole
-    numbers.
+    wanted: what they were when a recipe was fitted, as which they are then read.
 
     >>> import polars as pl
     >>> read_names(pl.Series(["007", "na"]), "who"), read_names(pl.Series([7.0, None]), "who")
@@ -324,12 +313,11 @@ def read_names(series: Any, column: str, wanted: str | None = None) -> tuple[lis
         return blank_words(series.cast(pl.String), MISSING).to_list(), "text"
     cells = read_cells(series, column)
     values = cells.values
-    if (
-        cells.kind is CellKind.NUMBER and wanted is not None
-    ):  # 7.0 for 7, as another table may have it
+    if cells.kind is CellKind.NUMBER and wanted is not None:  # 7.0 for 7, as in another table
         whole = values.cast(pl.Int64, strict=False)
         if (whole.cast(pl.Float64) == values).all():
-            cells, values = read_cells(whole, column), whole
+            cells = read_cells(whole, column)
+            values = whole
     if cells.kind is CellKind.EMPTY:
         return [None] * len(values), wanted or "text"
     if cells.kind is not CellKind.WHOLE:
@@ -356,96 +344,4 @@ def read_whole(series: Any, column: str) -> list[Any]:
             f"the client of row {row}, in column {column!r}, is {words[row]!r}: the federation's"
             " clients are whole numbers"
         )
-    names: list[Any] = whole.to_list()
-    return names
-
-
-COUNTED = 2**53  # beyond, neighbouring whole numbers are one float
-
-
-class Labels(NamedTuple):
-    """Labels as `Federation.from_arrays` takes them, the task, and what is said of them."""
-
-    values: NDArray[Any]
-    task: str
-    target: Target
-
-
-def read_label_column(
-    cells: Sequence[Cells], task: str | None, classes: Any, rows: NDArray[np.intp], line: int | None
-) -> Labels:
-    """Labels of the rows that are kept.
-
-    cells: one column, or several that are the outputs of a regression; all rows of the table.
-    """
-    if task is not None:
-        one_of("task", task, TASKS)
-    names = tuple(each.name for each in cells)
-    kind = decide_kind(cells)
-    if len(cells) == 1:
-        refuse_label(cells[0], line)
-    counted = cells[0].values.gather(rows).n_unique()
-    if kind is CellKind.NUMBER and counted == 2 and are_whole(cells[0].values.gather(rows)):
-        kind = CellKind.WHOLE  # 0.0 and 1.0 are what pandas makes of 0, 1 and a missing cell
-    asked = task is not None or classes is not None
-    if task is None:
-        two = kind in (CellKind.WHOLE, CellKind.BOOLEAN) and counted == 2 and len(cells) == 1
-        words = kind is CellKind.TEXT or kind is CellKind.BOOLEAN
-        task = "classification" if classes is not None or two or words else "regression"
-    target = Target(names, kind.value, counted, task, asked)
-    if task == "regression":
-        if kind in (CellKind.TEXT, CellKind.DATE):
-            word = cells[0].values.gather(rows)[0]
-            raise InvalidInput(
-                f"task is 'regression' while label column {names[0]!r} holds {str(word)!r}: give"
-                " numbers, or task='classification' for classes"
-            )
-        columns = [cell_numbers(each, line) for each in cells]
-        for each, values in zip(cells, columns, strict=True):
-            check_magnitude(values, each.name, LARGEST_FEATURE, line)
-        return Labels(np.stack(columns, 1)[rows], task, target)
-    if len(cells) > 1:
-        raise InvalidInput(
-            f"label names {len(cells)} columns, which are outputs of a regression: name one for"
-            " classes"
-        )
-    return Labels(read_class_names(cells[0], rows), task, target)
-
-
-def are_whole(values: Any) -> bool:
-    """Whether all of a column of floats are whole numbers that a float can count."""
-    return bool(
-        values.dtype.is_float() and ((values == values.round()) & (values.abs() < COUNTED)).all()
-    )
-
-
-def decide_kind(cells: Sequence[Cells]) -> CellKind:
-    """What the label's cells are; of several columns, which must be numbers, whole if all are."""
-    if len(cells) == 1:
-        if cells[0].kind in (CellKind.EMPTY, CellKind.LISTS):
-            held = "is empty" if cells[0].kind is CellKind.EMPTY else "holds lists"
-            raise InvalidInput(
-                f"label column {cells[0].name!r} {held}: name a column with one number or class"
-                " a row"
-            )
-        return cells[0].kind
-    for each in cells:
-        if each.kind not in (CellKind.NUMBER, CellKind.WHOLE, CellKind.BOOLEAN):
-            raise InvalidInput(
-                f"label column {each.name!r} holds {each.kind.value}: several label columns are"
-                " outputs of a regression; give numbers"
-            )
-    return CellKind.NUMBER
-
-
-def refuse_label(cells: Cells, line: int | None) -> None:
-    """Refuse a word among numbers."""
-    refuse_stray(cells, line, "label")
-
-
-def read_class_names(cells: Cells, rows: NDArray[np.intp]) -> NDArray[Any]:
-    """Names of classes: text, booleans or whole numbers."""
-    held = cells.values.gather(rows)
-    if cells.kind is CellKind.DATE or held.dtype == "String":
-        return np.array([str(value) for value in held.to_list()], object)
-    return np.asarray((held.cast(int) if are_whole(held) else held).to_numpy())
+    return list(whole.to_list())

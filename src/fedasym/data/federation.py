@@ -1,5 +1,4 @@
-"""Client data, the input of every training run: the samples of all clients, checked at the door,
-split and in one order.
+"""Client data, the input of training: all clients' samples, checked, split and in one order.
 
 They come as arrays, as frames, from files, or part by part as from data loaders: a client's samples
 at once, in batches or one by one. A federation tells of itself in a few lines, and in one record
@@ -36,8 +35,7 @@ from fedasym.data.splits import FRACTIONS, SPLITS, TRAIN, Fractions, code_of, re
 
 
 def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], list[Any]]:
-    """Features, labels and names, one per row, from (client, features, labels) of one sample or of
-    a batch each.
+    """Features, labels and names by row, from (client, features, labels) of a sample or a batch.
 
     >>> features, labels, names = collect_parts(
     ...     [("ann", [[1.0, 2.0], [3.0, 4.0]], [0, 1]), ("bob", [5.0, 6.0], 1)]
@@ -85,11 +83,10 @@ def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], lis
 
 
 def read_client_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[Any]]:
-    """One part's features and labels with the samples along the first axis; features of one axis
-    are one sample's.
-    """
+    """One part's features and labels along a first axis of samples; a single axis is one sample."""
     try:
-        rows, values = read_features(x), read_label_array(y)
+        rows = read_features(x)
+        values = read_label_array(y)
     except InvalidInput as reason:
         raise reason.at(who) from None
     if values.ndim == 0 and rows.ndim > 1 and len(rows) == 1:
@@ -101,7 +98,8 @@ def read_client_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[A
                 " give one label; or features of shape (samples, features), also where there is"
                 " one feature or one sample"
             )
-        rows, values = rows[None], values.reshape(1)
+        rows = rows[None]
+        values = values.reshape(1)
     if rows.ndim == 0 or values.ndim == 0 or len(rows) != len(values):
         raise InvalidInput(
             f"{who}: features have shape {rows.shape} and labels {values.shape}: give one label per"
@@ -168,8 +166,7 @@ class Samples(NamedTuple):
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Federation:
-    """The samples of all clients, from `from_arrays`, `from_clients`, `from_frame`, `from_parquet`
-    or `from_safetensors`.
+    """The samples of all clients, made by `from_arrays`, `from_clients`, `from_frame` and others.
 
     A client's rows are contiguous, clients stand in order of first appearance, and a client's rows
     in the given order.
@@ -310,8 +307,7 @@ class Federation:
         roles: Mapping[str, str] | None = None,
         dates: str = "ignore",
     ) -> Federation:
-        """A federation from a polars or pandas frame with one row per sample (a LazyFrame is
-        collected).
+        """A federation from a polars or pandas frame, a row per sample (a LazyFrame is collected).
 
         label, client: columns; several label columns are the outputs of a regression.
         features: a list of columns, or one column of lists, which is taken as it is. Without it,
@@ -488,8 +484,7 @@ class Federation:
     def resplit(
         self, seed: int, keep_test: bool = True, fractions: Fractions | None = FRACTIONS
     ) -> Federation:
-        """The same samples with training and validation (and, unless `keep_test`, test) dealt out
-        anew within each client.
+        """The same samples, training and validation (and test unless `keep_test`) dealt out anew.
 
         A kept test set of the size that `fractions` give leaves the other counts as they give them;
         beside one of another size, training and validation share the rest in proportion.
@@ -508,8 +503,7 @@ class Federation:
         )
 
     def merge_rare(self, classes: int) -> Federation:
-        """The same samples in at most so many classes: the commonest of the training samples, and
-        one of all others.
+        """The same samples in fewer classes: the commonest in training, and one for all others.
 
         The predictions for classes and the advisor take up to 200.
 

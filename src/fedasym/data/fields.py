@@ -1,5 +1,4 @@
-"""From a table to what `Federation.from_arrays` takes: rows, split, features, labels, and the
-recipe behind them.
+"""From a table to `Federation.from_arrays`: rows, split, features, labels, and their recipe.
 
 The order matters: what a column is comes from all rows, then rows with missing values go, then the
 split is dealt out, and only then do the training rows say by what features are centred and scaled,
@@ -12,7 +11,7 @@ from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from math import ceil
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,14 +19,14 @@ from numpy.typing import NDArray
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.numbers import flag
 from fedasym.data.cells import (
+    EXACT,
     LARGEST_FEATURE,
     CellKind,
     Cells,
-    Labels,
+    Target,
     cell_numbers,
     check_magnitude,
     read_cells,
-    read_label_column,
     read_levels,
     read_names,
     refuse_stray,
@@ -56,7 +55,7 @@ from fedasym.data.roles import (
     explain_variance,
     find_combinations,
 )
-from fedasym.data.samples import Owners, identities_of, owners_of
+from fedasym.data.samples import TASKS, Owners, identities_of, owners_of
 from fedasym.data.splits import FRACTIONS, TRAIN, are_fractions, assign_splits, read_codes
 
 MOST_LEVELS = 30  # of a category, the pooled ones counted as one
@@ -137,9 +136,7 @@ def fit_column(
 def fit_levels(
     name: str, cells: list[str | None], role: Role, intercept: bool
 ) -> tuple[TableColumn, list[Feature]]:
-    """The levels of a category, commonest first as the reference, which has no indicator beside an
-    intercept.
-    """
+    """The levels of a category, commonest first: beside an intercept it has no indicator."""
     counts = Counter(ABSENT if level is None else level for level in cells)
     rare = max(min(RARE_ROWS, ceil(0.05 * len(cells))), ceil(RARE_SHARE * len(cells)))
     order = sorted(counts, key=lambda level: (-counts[level], level))
@@ -164,9 +161,7 @@ def fit_levels(
 
 
 def measure_column(x: NDArray[np.float64], centred: bool) -> tuple[float, float]:
-    """Mean and standard deviation, without overflow; without centring 0 and the root mean
-    square.
-    """
+    """Mean and standard deviation without overflow; uncentred, 0 and the root mean square."""
     largest = float(np.abs(x).max(initial=0.0))
     if largest == 0 or not np.isfinite(largest):
         return 0.0, 1.0
@@ -195,9 +190,11 @@ def name_apart(features: list[Feature]) -> list[Feature]:
     seen: set[str] = set()
     apart = []
     for feature in features:
-        name, number = feature.name, 2
+        name = feature.name
+        number = 2
         while name in seen:
-            name, number = f"{feature.name} ({number})", number + 1
+            name = f"{feature.name} ({number})"
+            number = number + 1
         seen.add(name)
         apart.append(replace(feature, name=name))
     return apart
@@ -414,9 +411,7 @@ def read_columns(table: Any, names: Names) -> dict[str, Cells]:
 def check_cells(
     held: Mapping[str, Cells], chosen: Mapping[str, Role], scale: str, line: int | None
 ) -> None:
-    """Refuse words among numbers, and numbers that are too large, with their row in the whole
-    table.
-    """
+    """Refuse words among numbers and numbers too large, by their row in the whole table."""
     for name, role in chosen.items():
         if role.kind == "number":
             refuse_stray(held[name], line)
@@ -514,3 +509,84 @@ def explain_nothing(recipe: Recipe) -> str:
         "; ".join(reasons) if reasons else "there is no other column beside label, client and split"
     )
     return f"no column is left to make features of: {told}; name the columns to use as features"
+
+
+class Labels(NamedTuple):
+    """Labels as `Federation.from_arrays` takes them, the task, and what is said of them."""
+
+    values: NDArray[Any]
+    task: str
+    target: Target
+
+
+def read_label_column(
+    cells: Sequence[Cells], task: str | None, classes: Any, rows: NDArray[np.intp], line: int | None
+) -> Labels:
+    """Labels of the rows that are kept.
+
+    cells: one column, or several that are the outputs of a regression; all rows of the table.
+    """
+    if task is not None:
+        one_of("task", task, TASKS)
+    names = tuple(each.name for each in cells)
+    kind = decide_kind(cells)
+    if len(cells) == 1:
+        refuse_stray(cells[0], line, "label")
+    counted = cells[0].values.gather(rows).n_unique()
+    if kind is CellKind.NUMBER and counted == 2 and are_whole(cells[0].values.gather(rows)):
+        kind = CellKind.WHOLE  # 0.0 and 1.0 are what pandas makes of 0, 1 and a missing cell
+    asked = task is not None or classes is not None
+    if task is None:
+        two = kind in (CellKind.WHOLE, CellKind.BOOLEAN) and counted == 2 and len(cells) == 1
+        words = kind is CellKind.TEXT or kind is CellKind.BOOLEAN
+        task = "classification" if classes is not None or two or words else "regression"
+    target = Target(names, kind.value, counted, task, asked)
+    if task == "regression":
+        if kind in (CellKind.TEXT, CellKind.DATE):
+            word = cells[0].values.gather(rows)[0]
+            raise InvalidInput(
+                f"task is 'regression' while label column {names[0]!r} holds {str(word)!r}: give"
+                " numbers, or task='classification' for classes"
+            )
+        columns = [cell_numbers(each, line) for each in cells]
+        for each, values in zip(cells, columns, strict=True):
+            check_magnitude(values, each.name, LARGEST_FEATURE, line)
+        return Labels(np.stack(columns, 1)[rows], task, target)
+    if len(cells) > 1:
+        raise InvalidInput(
+            f"label names {len(cells)} columns, outputs of a regression: name one for classes"
+        )
+    return Labels(read_class_names(cells[0], rows), task, target)
+
+
+def are_whole(values: Any) -> bool:
+    """Whether all of a column of floats are whole numbers that a float can count."""
+    if not values.dtype.is_float():
+        return False
+    return bool(((values == values.round()) & (values.abs() < EXACT)).all())
+
+
+def decide_kind(cells: Sequence[Cells]) -> CellKind:
+    """What the label's cells are; of several columns, which must be numbers, whole if all are."""
+    if len(cells) == 1:
+        if cells[0].kind in (CellKind.EMPTY, CellKind.LISTS):
+            held = "is empty" if cells[0].kind is CellKind.EMPTY else "holds lists"
+            raise InvalidInput(
+                f"label column {cells[0].name!r} {held}: name one with a number or class a row"
+            )
+        return cells[0].kind
+    for each in cells:
+        if each.kind not in (CellKind.NUMBER, CellKind.WHOLE, CellKind.BOOLEAN):
+            raise InvalidInput(
+                f"label column {each.name!r} holds {each.kind.value}: several label columns are"
+                " outputs of a regression; give numbers"
+            )
+    return CellKind.NUMBER
+
+
+def read_class_names(cells: Cells, rows: NDArray[np.intp]) -> NDArray[Any]:
+    """Names of classes: text, booleans or whole numbers."""
+    held = cells.values.gather(rows)
+    if cells.kind is CellKind.DATE or held.dtype == "String":
+        return np.array([str(value) for value in held.to_list()], object)
+    return np.asarray((held.cast(int) if are_whole(held) else held).to_numpy())

@@ -1,5 +1,4 @@
-"""Federations and recipes in files: safetensors for arrays as they are, Parquet for other tools,
-JSON for recipes.
+"""Federations and recipes in files: safetensors for arrays, Parquet for other tools, JSON.
 
 Whole or not at all, never unpickled. Of what comes from outside every field is looked at, and
 nothing else is believed.
@@ -105,9 +104,7 @@ def describe_fields(fields: Mapping[str, Any]) -> str:
 
 
 def feature_notes(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """What is said of the features beside their numbers, where it is not as usual: so that older
-    files stay whole.
-    """
+    """What is unusual about the features beside their numbers, so that older files stay whole."""
     personal = fields.get("personal")
     told = {
         "names": fields.get("names"),
@@ -135,9 +132,7 @@ def read_feature_notes(held: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def fields_checksum(fields: Mapping[str, Any]) -> int:
-    """CRC-32 over all arrays and names: a file that was damaged or edited is told from one that is
-    whole.
-    """
+    """CRC-32 over all arrays and names, by which a damaged or edited file is recognised."""
     total = zlib.crc32(
         json.dumps(
             [fields["clients"], fields["classes"], *filter(None, [feature_notes(fields)])]
@@ -231,9 +226,7 @@ def read_safetensors(path: Path) -> dict[str, Any]:
 
 
 def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str]) -> None:
-    """One row per sample: client, split, label by name, features (and labels and mask of sequences)
-    as fixed-size lists.
-    """
+    """One row per sample: client, split, label by name, features (labels, mask) as fixed lists."""
     pl = import_package("polars", "a .parquet file")
     if fields["truth"] is not None:
         raise InvalidInput(
@@ -242,10 +235,8 @@ def write_parquet(fields: Mapping[str, Any], path: Path, notes: Mapping[str, str
         )
     features, labels, classes = fields["features"], fields["labels"], fields["classes"]
     try:
-        clients, names = (
-            pl.Series(list(fields["clients"])),
-            None if classes is None else pl.Series(list(classes)),
-        )
+        clients = pl.Series(list(fields["clients"]))
+        names = None if classes is None else pl.Series(list(classes))
     except (OverflowError, TypeError, pl.exceptions.PolarsError):
         raise InvalidInput(
             "a client or class is a whole number too large for Parquet: save to .safetensors"

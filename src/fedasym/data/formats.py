@@ -1,5 +1,4 @@
-"""A user's own client data from a file or a folder in any of the usual formats, told by its ending
-or its first bytes.
+"""A user's client data from a file or folder in a usual format, told by ending or first bytes.
 
 Tables, CSV, Excel or Parquet, and folders of them: a file per client, or a column that names it.
 NumPy's .npz files: arrays of features, labels and clients, one row per sample, never unpickled.
@@ -263,9 +262,7 @@ def leaf_values(file: Path, user: str, data: dict[str, Any], name: str, count: i
 def read_tables(
     sources: Sequence[SampleFile], fields: FieldNames, split: Any, seed: int
 ) -> dict[str, Any]:
-    """What `read_table` takes: one frame, the names of its columns, and the line of its first row
-    in the file.
-    """
+    """What `read_table` takes: one frame, its column names, and the line of its first row."""
     pl = import_package("polars", "a table of client data")
     frames = []
     for source in sources:
@@ -411,7 +408,8 @@ def read(
     ...     read(file, label="score", client="school").clients
     ('a', 'b')
     """
-    path, fields = path_of("path", path), FieldNames(label, client, features)
+    path = path_of("path", path)
+    fields = FieldNames(label, client, features)
     meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
     given: dict[str, Any] = {
         "intercept": intercept,
@@ -471,9 +469,7 @@ def read_array_files(
 def read_saved(
     path: Path, fields: FieldNames, split: Any, seed: int, task: str | None, classes: Any
 ) -> Federation:
-    """A federation that `save` wrote: its names and classes are settled, and only its split can be
-    dealt out anew.
-    """
+    """A federation that `save` wrote: names and classes are settled, its split may be redealt."""
     if fields != FieldNames() or task is not None or classes is not None or isinstance(split, str):
         raise InvalidInput(
             f"{path}: a saved federation has its own labels, clients and classes: give nothing but"
@@ -539,9 +535,7 @@ def readable_files(folder: Path) -> list[Path]:
 
 
 def files_by_name(folder: Path, files: list[Path]) -> list[SampleFile]:
-    """What names such as emnist_train.h5 and test.csv say; all of a folder's files have such a
-    name, or none.
-    """
+    """What names such as emnist_train.h5 and test.csv say, where all of a folder's files do."""
     named = [
         re.fullmatch(rf"(?:(.*)[_.-])?({'|'.join(SPELLED)})", file.stem, re.IGNORECASE)
         for file in files

@@ -109,9 +109,7 @@ def check_names(label: Any, client: Any, features: Any) -> None:
 
 
 def has_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, mask: Any) -> bool:
-    """Whether samples are lists in a column, taken as they are, rather than one value in each of
-    several columns.
-    """
+    """Whether samples are lists in one column, rather than single values in several columns."""
     columns = list(frame.columns)
     # else values
     named = [split if isinstance(split, str) else None, mask if isinstance(mask, str) else None]
@@ -134,9 +132,7 @@ def has_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, ma
 
 
 def open_frame(frame: Any) -> Any:
-    """A frame of pandas or polars as narwhals shows it; other tables that speak Arrow go through
-    polars.
-    """
+    """A frame of pandas or polars through narwhals; other Arrow tables go through polars."""
     nw = import_package("narwhals", "a table of client data")
     try:
         if hasattr(frame, "__arrow_c_stream__") and not nw.dependencies.is_into_dataframe(frame):
@@ -198,9 +194,7 @@ def is_nested_column(frame: Any, name: Any) -> bool:
 
 
 def stack_columns(field: str, frame: Any, names: list[Any]) -> NDArray[Any]:
-    """One column as it is, of numbers along a last axis if it is a feature; several side by
-    side.
-    """
+    """One column as it is (a feature's numbers along a last axis); several side by side."""
     if len(names) == 1 and (field == "label" or is_nested_column(frame, names[0])):
         return read_column(frame, names[0])
     arrays = [read_column(frame, name) for name in names]
@@ -219,9 +213,7 @@ def stack_columns(field: str, frame: Any, names: list[Any]) -> NDArray[Any]:
 
 
 def read_column(frame: Any, name: Any) -> NDArray[Any]:
-    """A column as an array: missing numbers are NaN, other missing values None, lists of one length
-    further axes.
-    """
+    """A column as an array: missing numbers NaN, other missing values None, equal lists axes."""
     series = open_frame(frame).get_column(name)
     if series.implementation.is_polars():
         return polars_array(series.to_native(), lambda row: f"column {name!r}, row {row}")
@@ -250,9 +242,7 @@ def polars_array(series: Any, at: Callable[[int], str]) -> NDArray[Any]:
 
 
 def stack_lists(rows: list[Any], at: Callable[[int], str]) -> NDArray[Any]:
-    """Lists or arrays, which may hold further ones, along a first axis; they must have one
-    length.
-    """
+    """Lists or arrays, which may be nested, along a first axis; all must have one length."""
     check_lengths(
         np.array([len(row) if isinstance(row, list | tuple | np.ndarray) else 0 for row in rows]),
         at,
@@ -292,7 +282,8 @@ def read_polars(frame: Any, strict: Collection[Any] = ()) -> Any:
     >>> read_polars(pd.DataFrame({"a": [1, 2], "b": ["x", None]})).rows()
     [(1, 'x'), (2, None)]
     """
-    shown, pl = open_frame(frame), import_polars()
+    shown = open_frame(frame)
+    pl = import_polars()
     if shown.implementation.is_polars():
         return shown.to_native()
     frame = shown.to_native()
@@ -400,8 +391,7 @@ CANONICAL = r"^(0|-?[1-9][0-9]{0,17})$"  # a whole number that reads back as it 
 
 
 def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
-    r"""A table in a .csv, .tsv, .txt, .xlsx or .parquet file as a polars frame, ready for
-    `Recipe.apply`.
+    r"""A .csv, .tsv, .txt, .xlsx or .parquet table as a polars frame, ready for `Recipe.apply`.
 
     names: columns that hold names, such as the clients': they stay as they are written, and are
         numbers only where all of them are written as whole numbers.
@@ -466,9 +456,7 @@ def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
 
 
 def read_head(file: Path) -> bytes:
-    """The first bytes of a text file; a packed one is refused, which polars would unpack however
-    much it unpacks to.
-    """
+    """The first bytes of a text file; packed ones are refused: polars would unpack any size."""
     try:
         with file.open("rb") as opened:
             head = opened.read(HEAD)
@@ -488,8 +476,7 @@ def read_head(file: Path) -> bytes:
 
 
 def find_separator(head: bytes) -> str:
-    r"""The separator that cuts the header and the first lines into the same number of fields,
-    quotes respected.
+    r"""The separator that cuts header and first lines into equally many fields, quotes respected.
 
     >>> find_separator(b'a;"b,c";d\n1,5;x;2\n'), find_separator(b"a\n1\n")
     (';', ',')
@@ -499,7 +486,8 @@ def find_separator(head: bytes) -> str:
     lines = [line for line in text.splitlines() if line.strip()][:LINES]
     if len(head) == HEAD and len(lines) > 2:
         lines = lines[:-1]  # the last may be cut
-    best, score = ",", (0.0, 0)
+    best = ","
+    score = (0.0, 0)
     for separator in SEPARATORS:
         try:
             counts = [len(row) for row in csv.reader(lines, delimiter=separator) if row]
@@ -509,7 +497,8 @@ def find_separator(head: bytes) -> str:
             continue
         alike = sum(count == counts[0] for count in counts) / len(counts)
         if (alike, counts[0]) > score:
-            best, score = separator, (alike, counts[0])
+            best = separator
+            score = (alike, counts[0])
     return best
 
 
@@ -575,9 +564,7 @@ def read_decimal_commas(series: Any) -> Any:
 
 
 def type_column(series: Any, name: str) -> Any:
-    """A column of text as what all of its cells are; with a word among numbers it stays text, for
-    the word to be named.
-    """
+    """A text column as what all its cells are; a word among numbers keeps it text, to be named."""
     pl = import_polars()
     cells = read_cells(series, name)
     if cells.kind is CellKind.EMPTY:

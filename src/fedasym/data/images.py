@@ -6,8 +6,7 @@ hand: label results as digits.
 
 CIFAR-100 has TensorFlow Federated's clients, whose test clients have images and numbers of their
 own: all 600 take part, each with its own split. Or plain images are dealt out by Pachinko
-allocation, to clients whose mixtures of classes follow a tree of coarse and fine classes: Reddi et
-al. (2021), "Adaptive federated optimization", appendix F, after Li and McCallum (2006).
+allocation.
 """
 
 from __future__ import annotations
@@ -22,10 +21,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import check_seed, whole
 from fedasym.data.assembly import (
     assemble_federation,
     import_library,
@@ -35,7 +33,7 @@ from fedasym.data.assembly import (
 )
 from fedasym.data.files import BROKEN
 from fedasym.data.tff import open_clients, read_images, same_clients
-from fedasym.exact.draws import seeded_generator
+from fedasym.exact.draws import allocate_images
 
 if TYPE_CHECKING:
     from fedasym.data.federation import Federation
@@ -45,8 +43,7 @@ EMNIST_SHAPE = (28, 28)
 
 
 def load_emnist(folder: str | Path, *, seed: int = 0, digits_only: bool = False) -> Federation:
-    """Writers and their characters, from `fed_emnist_train.h5` and `fed_emnist_test.h5` in
-    `folder`.
+    """Writers and characters, from `fed_emnist_train.h5` and `fed_emnist_test.h5` in `folder`.
 
     Features are the 784 pixels as the files have them: 1 is the background and 0 is ink. The
     classes are "0" to "9", "A" to "Z" and "a" to "z". The test file is the test set; the training
@@ -56,7 +53,8 @@ def load_emnist(folder: str | Path, *, seed: int = 0, digits_only: bool = False)
     digits_only: read TensorFlow Federated's `fed_emnist_digitsonly_*.h5` instead, with 10 classes.
     """
     stem = "fed_emnist_digitsonly" if digits_only else "fed_emnist"
-    classes, archive = EMNIST_CLASSES[:10] if digits_only else EMNIST_CLASSES, f"{stem}.tar.bz2"
+    classes = EMNIST_CLASSES[:10] if digits_only else EMNIST_CLASSES
+    archive = f"{stem}.tar.bz2"
     with (
         open_clients(folder, f"{stem}_train.h5", archive) as train,
         open_clients(folder, f"{stem}_test.h5", archive) as test,
@@ -87,8 +85,7 @@ DigitColumns = tuple[NDArray[np.uint8], NDArray[np.integer[Any]], NDArray[np.int
 
 
 def load_digits(folder: str | Path, *, seed: int = 0) -> Federation:
-    """Writers and their digits, split 80/10/10 within each writer by `seed`; a writer with few
-    digits is kept.
+    """Writers and digits, split 80/10/10 within each writer by `seed`; small writers are kept.
 
     folder: holds `mnist_by_writer.npz`, with arrays x, y and writer, or QMNIST's
         `qmnist-train-images-idx3-ubyte`, `qmnist-train-labels-idx2-int` and the same for `test`,
@@ -173,9 +170,7 @@ def qmnist_columns(folder: Path, part: str) -> DigitColumns:
 
 
 def read_idx(path: Path, kind: int, axes: int) -> NDArray[Any]:
-    """An IDX file: two zeros, type, number of axes, their sizes, and the values, all of them
-    big-endian.
-    """
+    """An IDX file: two zeros, type, number of axes, sizes, and values, all big-endian."""
     try:
         with gzip.open(path) if path.suffix == ".gz" else path.open("rb") as file:
             data = file.read(LARGEST_IDX)  # what is packed may unpack to anything
@@ -198,113 +193,11 @@ def read_idx(path: Path, kind: int, axes: int) -> NDArray[Any]:
     return np.frombuffer(data, dtype, offset=start).reshape(shape)
 
 
-ORDER, MIXTURE, DRAWS = range(3)  # roles in a path of seeds
-
-
-def allocate_images(
-    fine: ArrayLike,
-    coarse_of_fine: ArrayLike,
-    *,
-    clients: int = 600,
-    samples: int = 100,
-    root: float = 0.1,
-    leaf: float = 10.0,
-    seed: int = 0,
-) -> NDArray[np.intp]:
-    """Which images each client gets, (clients, samples); no image twice.
-
-    Client by client, a mixture of coarse classes is drawn from a symmetric Dirichlet law of
-    parameter `root`, and for each of them a mixture of its fine classes from one of parameter
-    `leaf`. A sample takes a coarse class, one of its fine classes, and one of that class's
-    remaining images. A class that has none left is struck out, and the mixture is renormalised.
-
-    fine: every image's fine class, 0, 1, ... coarse_of_fine: every fine class's coarse class, 0, 1,
-    ...
-
-    >>> chosen = allocate_images([0] * 6 + [1] * 6, [0, 1], clients=3, samples=4)
-    >>> chosen.shape, sorted(chosen.ravel().tolist()) == list(range(12))
-    ((3, 4), True)
-    """
-    y, parent = np.asarray(fine), np.asarray(coarse_of_fine)
-    m, n, seed = whole("clients", clients, 1), whole("samples", samples, 1), check_seed(seed)
-    for name, value in (("root", root), ("leaf", leaf)):
-        if not (np.isfinite(value) and value > 0):
-            raise InvalidInput(
-                f"{name} is {value!r}: it is the parameter of a Dirichlet law and must be finite"
-                " and above 0"
-            )
-    for name, labels, top in (("fine", y, parent.size), ("coarse_of_fine", parent, parent.size)):
-        if (
-            labels.ndim != 1
-            or labels.dtype.kind not in "iu"
-            or not labels.size
-            or labels.min() < 0
-            or labels.max() >= top
-        ):
-            raise InvalidInput(
-                f"{name} must be a list of whole numbers from 0 to {top - 1}, the classes of"
-                " coarse_of_fine"
-            )
-    if m * n > y.size:
-        raise InvalidInput(
-            f"{m} clients of {n} samples need {m * n} images and there are {y.size}: give fewer"
-            " clients or samples"
-        )
-    shuffled = seeded_generator(seed, ORDER).permutation(y.size)
-    stock = [shuffled[y[shuffled] == each].tolist() for each in range(parent.size)]
-    return draw_images(stock, parent, m, n, root, leaf, seed)
-
-
-def draw_images(
-    stock: list[list[int]],
-    parent: NDArray[np.integer],
-    m: int,
-    n: int,
-    root: float,
-    leaf: float,
-    seed: int,
-) -> NDArray[np.intp]:
-    """Images out of the stock of every fine class.
-
-    A class is drawn as the largest log-weight after Gumbel noise, where an empty class has -inf:
-    that renormalises by itself, and no weight underflows as Dirichlet draws of small parameters do.
-    """
-    children = [np.flatnonzero(parent == coarse) for coarse in range(int(parent.max()) + 1)]
-    widest = max(len(each) for each in children)
-    left = [sum(len(stock[each]) for each in kinds) for kinds in children]
-    chosen = np.empty((m, n), np.intp)
-    for client in range(m):
-        rng = seeded_generator(seed, MIXTURE, client)
-        upper, lower = log_gamma(root, len(children), rng), log_gamma(leaf, parent.size, rng)
-        upper[[coarse for coarse, count in enumerate(left) if not count]] = -np.inf
-        lower[[each for each, images in enumerate(stock) if not images]] = -np.inf
-        rng = seeded_generator(seed, DRAWS, client)
-        over_coarse, over_fine = rng.gumbel(size=(n, len(children))), rng.gumbel(size=(n, widest))
-        for sample in range(n):
-            coarse = int(np.argmax(upper + over_coarse[sample]))
-            kinds = children[coarse]
-            each = int(kinds[np.argmax(lower[kinds] + over_fine[sample, : len(kinds)])])
-            chosen[client, sample] = stock[each].pop()
-            left[coarse] -= 1
-            if not stock[each]:
-                lower[each] = -np.inf
-            if not left[coarse]:
-                upper[coarse] = -np.inf
-    return chosen
-
-
-def log_gamma(shape: float, size: int, rng: np.random.Generator) -> NDArray[np.float64]:
-    """Logarithms of Gamma draws, which normalised are Dirichlet draws: a draw of shape + 1 times
-    U^(1/shape), U uniform.
-    """
-    return np.asarray(
-        np.log(rng.standard_gamma(shape + 1, size)) - rng.standard_exponential(size) / shape
-    )
-
-
 CIFAR_ARCHIVE = "fed_cifar100.tar.bz2"
 CIFAR_OFFICIAL = "cifar-100-binary.tar.gz of https://www.cs.toronto.edu/~kriz/cifar.html"
-CIFAR_SHAPE, CIFAR_PIXELS, CIFAR_CLASSES = (32, 32, 3), 3072, 100
+CIFAR_SHAPE = (32, 32, 3)
+CIFAR_PIXELS = 3072
+CIFAR_CLASSES = 100
 CIFAR_RECORD = CIFAR_PIXELS + 2  # a coarse label, a fine label, and three planes of colour
 CIFAR_CLIENTS, CIFAR_SAMPLES = 600, 100
 MOSAIC = (24, 25)  # rows and columns of images in a mosaic, all of one class
@@ -382,7 +275,8 @@ def partition_images(
     for which, pixels in blocks:
         rows = place[which]
         features[rows[rows >= 0]] = pixels[rows >= 0]
-    names, counts = range(clients), np.full(clients, samples, dtype=np.intp)
+    names = range(clients)
+    counts = np.full(clients, samples, dtype=np.intp)
     return assemble_federation(
         features,
         fine[chosen],
@@ -394,9 +288,7 @@ def partition_images(
 
 
 def official_images(folder: Path) -> tuple[Iterator[ImageBlock], NDArray[Any], NDArray[Any]]:
-    """The official binary files: images in blocks, fine labels, and the coarse class of each fine
-    one.
-    """
+    """The official binary files: images in blocks, fine labels, and each one's coarse class."""
     files = []
     for name in ("train.bin", "test.bin"):
         path = locate_file(folder, name, CIFAR_OFFICIAL)
@@ -443,10 +335,9 @@ def official_images(folder: Path) -> tuple[Iterator[ImageBlock], NDArray[Any], N
 
 
 def mosaic_images(folder: Path) -> Iterator[ImageBlock]:
-    """The images of all classes, class by class; refuses, at the end, images that are not the data
-    set's.
-    """
-    digest, each = hashlib.sha256(), MOSAIC[0] * MOSAIC[1]
+    """The images class by class; refuses, at the end, images that are not the data set's."""
+    digest = hashlib.sha256()
+    each = MOSAIC[0] * MOSAIC[1]
     for fine in range(CIFAR_CLASSES):
         pixels = read_mosaic(
             locate_file(folder, f"class_{fine:02}.webp", "where the other mosaics are from")

@@ -1,5 +1,4 @@
-"""How the features of a federation are made from the columns of a table: fitted on its training
-rows, applied to any rows.
+"""How features are made from a table's columns: fitted on training rows, applied to any rows.
 
 A recipe is a value: frozen, written as JSON, never pickled. It holds what a statistician would note
 down: which columns serve as what, their means, standard deviations and levels, and what was left
@@ -85,9 +84,7 @@ class Feature:
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A column, or one of its features, that serves no model, and why; `of` names what determines a
-    combination.
-    """
+    """A column or feature that serves no model, and why; `of` names what determines it."""
 
     name: str
     reason: Reason
@@ -96,9 +93,7 @@ class LeftOut:
 
 @dataclass(frozen=True)
 class Nested:
-    """A column of groups within clients: how many, and the share of the labels' variance within
-    clients between them.
-    """
+    """A column of groups within clients: how many, and their share of the variance within."""
 
     column: str
     groups: int
@@ -107,8 +102,7 @@ class Nested:
 
 @dataclass(frozen=True, repr=False)
 class Recipe:
-    """How features are made from a table's columns, as `Federation.from_frame` fitted it on the
-    training rows.
+    """How features are made from columns, as `Federation.from_frame` fitted it on training rows.
 
     client, client_kind: the column of the clients, and whether they are named by "text" or "whole"
         numbers.
@@ -164,8 +158,7 @@ class Recipe:
         return np.array([feature.personal for feature in self.features], bool)
 
     def apply(self, frame: Any) -> tuple[NDArray[np.float64], UnknownCells]:
-        """Features of raw rows, in the order of `names`, and how many cells were missing or of
-        unseen levels.
+        """Features of raw rows in the order of `names`, and the counts of missing and unseen cells.
 
         frame: polars or pandas, with the columns that serve as features; others are not looked at,
             and text that is numbers is read as numbers. A level that the training rows did not have
@@ -329,9 +322,7 @@ def encode_column(
 def encode_levels(
     column: TableColumn, features: list[Feature], levels: list[str | None], counts: UnknownCells
 ) -> NDArray[np.float64]:
-    """Indicators of the levels: of its own for each known one, of "other" for the rest where that
-    is a feature.
-    """
+    """Indicators of known levels, and of "other" for the rest where that is a feature."""
     known = {level: place for place, level in enumerate(column.levels)}
     OTHER = len(known)
     unknown_level = OTHER if column.other else known.get(column.reference or "", OTHER)
@@ -429,7 +420,8 @@ def describe_label(target: Target, flags: bool = True) -> str:
     """
     if len(target.columns) > 1:
         return f"labels {join_names(target.columns, MOST_NAMES, quoted=True)} have numbers"
-    name, classes = target.columns[0], target.task == "classification"
+    name = target.columns[0]
+    classes = target.task == "classification"
     kind = {"whole": "whole number", "number": "number", "boolean": "boolean value"}.get(
         target.kind, "word"
     )

@@ -75,9 +75,7 @@ def find_parts(A: NDArray[np.float64], v: NDArray[np.float64], names: list[int])
 
 
 def add_rows(X: NDArray[np.float64], most: int) -> NDArray[np.float64]:
-    """At most so many rows: sums of rows in random signs, between which columns keep their linear
-    relations.
-    """
+    """At most so many rows: random signed sums, which keep linear relations between columns."""
     n, p = X.shape
     if n <= 2 * most:
         return X
@@ -224,9 +222,7 @@ def assign_role(
 
 
 def find_reason(cells: Cells, owner: NDArray[np.intp], dates: str) -> Reason | None:
-    """Why nothing should be learnt from a column, as far as it can be seen without the training
-    rows.
-    """
+    """Why nothing should be learnt from a column, as far as seen without the training rows."""
     if cells.kind is CellKind.EMPTY:
         return Reason.EMPTY
     if cells.kind is CellKind.LISTS:
@@ -248,9 +244,7 @@ def find_reason(cells: Cells, owner: NDArray[np.intp], dates: str) -> Reason | N
 def encode_values(
     cells: Cells, owner: NDArray[np.intp]
 ) -> tuple[NDArray[np.int64], NDArray[np.intp]]:
-    """The values that are there, whole numbers as they are and words as codes, and their
-    clients.
-    """
+    """The values that are there, whole numbers as they are, words as codes, and their clients."""
     there = ~cells.missing
     held = cells.values.drop_nulls()
     if cells.kind is CellKind.WHOLE:
@@ -259,27 +253,28 @@ def encode_values(
 
 
 def is_constant_in_clients(cells: Cells, owner: NDArray[np.intp]) -> bool:
-    """Whether a column says something of clients, not of samples: constant in each, and some have
-    two rows.
-    """
+    """Whether a column describes clients, not samples: constant in each, with two rows in some."""
     if cells.kind in (CellKind.EMPTY, CellKind.LISTS):
         return False
     there = ~cells.missing
-    held, clients = cells.values.drop_nulls(), owner[there]
+    held = cells.values.drop_nulls()
+    clients = owner[there]
     numeric = cells.kind in (CellKind.NUMBER, CellKind.WHOLE, CellKind.BOOLEAN)
     values = np.asarray(held.to_numpy() if numeric else held.rank("dense").to_numpy())
     if values.size == 0 or np.bincount(clients).max() < 2 or np.all(values == values[0]):
         return False
     if np.any(np.diff(clients) < 0):
         order = np.argsort(clients, kind="stable")
-        values, clients = values[order], clients[order]
+        values = values[order]
+        clients = clients[order]
     return not np.any((values[1:] != values[:-1]) & (clients[1:] == clients[:-1]))
 
 
 def count_pairs(values: NDArray[np.int64], clients: NDArray[np.intp]) -> int:
     """How many different pairs of client and value there are."""
     order = np.lexsort((values, clients))
-    v, c = values[order], clients[order]
+    v = values[order]
+    c = clients[order]
     return int(np.count_nonzero((np.diff(v) != 0) | (np.diff(c) != 0))) + 1 if v.size else 0
 
 
@@ -339,9 +334,7 @@ def restarts_in_clients(
 
 
 def nests_in_clients(cells: Cells, values: NDArray[np.int64], clients: NDArray[np.intp]) -> bool:
-    """Whether values are groups within clients: each in one client alone, several in a client,
-    several rows in each.
-    """
+    """Whether values are groups: each in one client, several in a client, several rows in each."""
     distinct, held = np.unique(values).size, np.unique(clients).size
     least = 2 if cells.kind is CellKind.TEXT else CLIENTS_OF_NUMBERS
     if (
@@ -369,7 +362,9 @@ def explain_variance(
     """
     _, g = np.unique(groups, return_inverse=True)
     _, c = np.unique(clients, return_inverse=True)
-    N, G, C = labels.size, int(g.max()) + 1, int(c.max()) + 1
+    N = labels.size
+    G = int(g.max()) + 1
+    C = int(c.max()) + 1
     if G <= C or N <= G:
         return None
     n_g, n_c = np.bincount(g), np.bincount(c)

@@ -1,5 +1,4 @@
-"""Samples at the door: features, labels, masks and client names of any origin, checked once and put
-in one order.
+"""Samples at the door: features, labels, masks and client names, checked once, in one order.
 
 Class names become codes, numbers become outputs, and what is missing is named.
 """
@@ -29,9 +28,7 @@ Where = Callable[[int], str]  # says in words where an entry is
 
 
 def read_label_array(labels: Any) -> NDArray[Any]:
-    """Any array-like as an array of numbers, of strings, or of Python objects that are looked at
-    one by one.
-    """
+    """Any array-like as an array of numbers, strings, or Python objects to look at singly."""
     try:
         values = np.asarray(labels)
         if values.dtype.kind == "T" or (values.dtype.kind in "US" and not hasattr(labels, "dtype")):
@@ -236,8 +233,7 @@ def class_names(classes: Any) -> tuple[Any, ...]:
 def merge_rare_classes(
     codes: NDArray[np.int64], names: tuple[Any, ...], counted: NDArray[np.int64], most: int
 ) -> tuple[NDArray[np.int64], tuple[Any, ...]]:
-    """Codes and names of the `most` - 1 classes that are commonest among the counted codes, and one
-    behind them for the rest.
+    """Codes and names of the `most` - 1 commonest classes by the counted codes, then the rest.
 
     >>> merge_rare_classes(np.array([0, 1, 2, 2, 3]), ("a", "b", "c", "d"), np.array([3, 2, 2]), 3)[
     ...     0
@@ -263,9 +259,7 @@ def spread_entries(
     real: NDArray[np.bool_] | None,
     names: tuple[Any, ...] = (),
 ) -> NDArray[Any]:
-    """Entries back in their places. Padding keeps what it held where that is a class or a finite
-    number, and is 0 elsewhere.
-    """
+    """Entries back in place; padding keeps a class or finite number that it held, or becomes 0."""
     if real is None:
         return entries.reshape(values.shape)
     filled = np.zeros(values.shape, entries.dtype)
@@ -283,26 +277,20 @@ WHOLE = 2**24  # whole numbers up to here are exact in float32
 
 @dataclass(frozen=True)
 class Owners:
-    """Whose each row is: names in order of first appearance, and every row's position among
-    them.
-    """
+    """Each row's owner: names in order of first appearance, and rows' positions among them."""
 
     names: tuple[Any, ...]
     owner: NDArray[np.intp]
 
     def spot(self, row: int) -> str:
-        """Where a row is, in words: its client, its place among all rows and among the client's
-        own.
-        """
+        """Where a row is, in words: its client, its place among all rows and among the client's."""
         mine = self.owner[row]
         own = int(np.count_nonzero(self.owner[:row] == mine))
         return f"client {self.names[mine]!r}, row {row} (its own row {own})"
 
     @cached_property
     def order(self) -> NDArray[np.intp] | None:
-        """The rows client by client, each client's as they were; None where they stand so
-        already.
-        """
+        """The rows client by client, in each one's order; None where they stand so already."""
         return None if np.all(np.diff(self.owner) >= 0) else np.argsort(self.owner, kind="stable")
 
 
@@ -328,7 +316,9 @@ def gather_fields(
     codes = None if fractions else read_codes(split, len(rows), owners.spot)
     owner, order = owners.owner, owners.order
     if order is not None:
-        rows, values, owner = rows[order], values[order], owner[order]
+        rows = rows[order]
+        values = values[order]
+        owner = owner[order]
         real = None if real is None else real[order]
         codes = None if codes is None else codes[order]
     if codes is None:
@@ -378,9 +368,7 @@ def owners_of(clients: Any) -> Owners:
 
 
 def identities_of(names: Sequence[Any]) -> NDArray[np.uint64]:
-    """64 bits per client that depend on its name and the name's type alone: 1 and "1" differ, 1 and
-    numpy's 1 do not.
-    """
+    """64 bits by a client's name and its type: 1 and "1" differ, 1 and numpy's 1 do not."""
     try:
         texts = [f"{type(name).__name__}:{name}".encode() for name in names]
     except UnicodeEncodeError as reason:
@@ -395,9 +383,7 @@ def identities_of(names: Sequence[Any]) -> NDArray[np.uint64]:
 
 
 def read_features(features: Any) -> NDArray[Any]:
-    """Any array-like of numbers as floating point: 16, 32 and 64 bits as given, whole numbers as
-    float32.
-    """
+    """Numbers as floating point: 16, 32 and 64 bits as given, whole numbers as float32."""
     try:
         rows = np.asarray(features)
         if rows.dtype.kind == "O":  # numbers that came as Python objects
@@ -423,9 +409,7 @@ def read_features(features: Any) -> NDArray[Any]:
 
 
 def check_sample_shape(rows: NDArray[Any], names: int) -> None:
-    """Samples by features, or samples by positions by features, as many as there are client
-    names.
-    """
+    """Samples by features, or by positions by features, as many as there are client names."""
     if rows.ndim not in (2, 3):
         hint = (
             "give features.reshape(-1, 1) for one feature"
@@ -486,9 +470,7 @@ def check_features(
     spot: Callable[[int], str],
     names: Sequence[str] | None = None,
 ) -> NDArray[np.floating[Any]]:
-    """Finite features; what is not finite in padding becomes zero, since a weight of zero would not
-    silence it.
-    """
+    """Finite features; in padding the others become zero, as no weight would silence them."""
     good = np.isfinite(rows)
     if good.all():
         return rows
@@ -509,11 +491,11 @@ def check_features(
 
 
 def check_federation_fields(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """The fields of a federation as read-only arrays that fit together; costs no look at every
-    feature.
-    """
-    features, names = np.asarray(fields["features"]), owners_of(fields["clients"]).names
-    n, classes = features.shape[:1], fields["classes"]
+    """A federation's fields as read-only arrays that fit together, without reading features."""
+    features = np.asarray(fields["features"])
+    names = owners_of(fields["clients"]).names
+    n = features.shape[:1]
+    classes = fields["classes"]
     arrays = {
         "features": features,
         "labels": np.asarray(fields["labels"], np.float64 if classes is None else np.int64),

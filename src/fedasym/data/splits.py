@@ -37,8 +37,7 @@ Words = NDArray[np.uint64]
 
 
 def mix_hash(*words: int | np.integer | NDArray[np.integer]) -> Words:
-    """A well-mixed 64-bit hash of whole numbers, broadcast over arrays; the longest array is best
-    given last.
+    """A well-mixed 64-bit hash of whole numbers, broadcast over arrays, the longest one last.
 
     >>> bool(mix_hash(0, 1) == mix_hash(0, 1)), mix_hash(0, [1, 2, 3]).shape
     (True, (3,))
@@ -54,8 +53,7 @@ def mix_hash(*words: int | np.integer | NDArray[np.integer]) -> Words:
 
 
 def random_orders(streams: Words, sizes: NDArray[np.integer], width: int) -> NDArray[np.int32]:
-    """A random order of 0..size-1 for each stream, padded with -1 to `width`: samples sorted by
-    their hashes.
+    """A random order of 0..size-1 for each stream, padded with -1 to `width`: sorted by hashes.
 
     `streams` has any shape (..., passes) and `sizes` the shape without the passes. The low bits of
     a hash carry the sample, so that one sort does it; at least 40 bits stay random.
@@ -130,8 +128,7 @@ def are_fractions(split: Any, samples: int) -> bool:
         )
     if len(split) != len(SPLITS) or not all(isinstance(each, Real) for each in split):
         return False
-    # With three samples, codes such as [0, 1, 2] look like three fractions: a tuple or a broken
-    # number decides.
+    # With three samples, codes such as [0, 1, 2] look like fractions: a tuple or float decides.
     return (
         samples != len(SPLITS)
         or isinstance(split, tuple)
@@ -157,11 +154,8 @@ def read_codes(split: Any, samples: int, spot: Callable[[int], str]) -> NDArray[
     codes = np.empty(samples, np.int8)
     for row, value in enumerate(values):
         code = SPELLED.get(value.lower()) if isinstance(value, str) else None
-        if (
-            isinstance(value, Real)
-            and not isinstance(value, bool)
-            and value in (TRAIN, VALIDATION, TEST)
-        ):
+        is_number = isinstance(value, Real) and not isinstance(value, bool)
+        if is_number and value in (TRAIN, VALIDATION, TEST):
             code = int(float(value))
         if code is None:
             raise InvalidInput(f"{spot(row)}: {unknown_name('split', value, SPLITS)} (or 0, 1, 2)")
@@ -189,11 +183,8 @@ def split_sizes(
     validation = np.where(
         few, least_validation, np.maximum(np.floor(v * n + 0.5), least_validation)
     ).astype(np.intp)
-    for _ in range(
-        2
-        # two roundings up and two least ones can ask for two samples too many: the larger kind
-        # gives way
-    ):
+    # two roundings up and two least ones can ask for two samples too many: the larger kind gives
+    for _ in range(2):
         excess = test + validation > np.maximum(n - 1, 0)
         larger = test > validation
         test, validation = test - (excess & larger), validation - (excess & ~larger)
@@ -208,8 +199,7 @@ def deal_samples(
     test: Integers,
     kept: NDArray[np.bool_],
 ) -> NDArray[np.int8]:
-    """Each client's samples in the order of their hashes: first those that test, then those that
-    validate, then the rest.
+    """Each client's samples in the order of their hashes: test, then validation, then the rest.
 
     owner: each sample's client, ascending. kept: samples that test already and are left out of the
     deal.
@@ -235,12 +225,10 @@ def assign_splits(
     ... ).tolist().count(0)
     3
     """
-    validation, test = split_sizes(
-        np.bincount(owner, minlength=identities.size), check_fractions(fractions)
-    )
-    return deal_samples(
-        owner, identities, check_seed(seed), validation, test, np.zeros(owner.size, bool)
-    )
+    counts = np.bincount(owner, minlength=identities.size)
+    validation, test = split_sizes(counts, check_fractions(fractions))
+    kept = np.zeros(owner.size, bool)
+    return deal_samples(owner, identities, check_seed(seed), validation, test, kept)
 
 
 def reassign_splits(
@@ -251,19 +239,20 @@ def reassign_splits(
     fractions: Fractions | None,
     keep_test: bool,
 ) -> NDArray[np.int8]:
-    """Another split of the same samples: by fractions, or with each client's counts as they are
-    (None).
+    """Another split of the same samples: by fractions, or by each client's counts (None).
 
     A kept test set of the size that the fractions give leaves the other counts as the fractions
     give them; beside one of another size, validation and training share the rest in their own
     proportion.
     """
-    seed, m = check_seed(seed), identities.size
+    seed = check_seed(seed)
+    m = identities.size
     counts = np.bincount(owner, minlength=m)
     kept = (split == TEST) if keep_test else np.zeros(owner.size, bool)
     tested = np.bincount(owner[split == TEST], minlength=m)
     if fractions is None:
-        validation, test = np.bincount(owner[split == VALIDATION], minlength=m), tested
+        validation = np.bincount(owner[split == VALIDATION], minlength=m)
+        test = tested
     else:
         train, v, t = check_fractions(fractions, "fractions")
         validation, test = split_sizes(counts, (train, v, t))
@@ -347,8 +336,7 @@ class Duplicates:
 
 
 def duplicates(federation: Federation, examples: int = SHOWN) -> Duplicates:
-    """Samples with exactly the same features in two splits, whatever their labels; padding is left
-    out of the comparison.
+    """Samples with the same features in two splits, whatever their labels; padding is ignored.
 
     >>> import fedasym as fa
     >>> rows = [[0.0, 1.0], [2.0, 3.0], [0.0, 1.0], [4.0, 5.0]]

@@ -1,5 +1,4 @@
-"""`synthetic`: federations whose parameters are known, so that what training finds can be set
-beside the truth.
+"""`synthetic`: federations of known parameters, to set what training finds beside the truth.
 
 Worlds with a shared teacher: clients label Gaussian features by heads that lie at a known distance
 around one centre. Regression is the model of section 2 of the paper, as the linear lens draws it;
@@ -107,8 +106,7 @@ def classification_world(
     clients: int,
     seed: int,
 ) -> TeacherWorld:
-    """Labels from the softmax of x'W_i (two classes: the sigmoid of x'theta_i), then flipped with
-    probability `flips`.
+    """Labels by the softmax of x'W_i (two: sigmoid of x'theta_i), flipped with chance `flips`.
 
     W_i = W_0 + D_i with W_0'W_0 = centre^2 P, D_i'D_i = radius^2 P and P = I - 11'/classes; for two
     classes, vectors of length `centre` and `radius`. A flipped label is one of the others, each as
@@ -126,7 +124,8 @@ def classification_world(
             f"dimension is {dimension}: {classes} classes need at least {classes - 1}; give a"
             " larger dimension"
         )
-    kind, radius = client_kind(population, dimension), float(np.asarray(population.radius))
+    kind = client_kind(population, dimension)
+    radius = float(np.asarray(population.radius))
     shared = draw_teacher(centre, classes, dimension, seeded_generator(seed, CENTRE))
     heads = np.array(
         [
@@ -176,9 +175,7 @@ def draw_teacher(length: float, classes: int, dimension: int, rng: np.random.Gen
 
 
 def client_kind(population: Population, dimension: int) -> ClientKind:
-    """The population over `dimension` directions: as in the linear lens, but keeping those that no
-    sample sees.
-    """
+    """The population over `dimension` directions, as in the linear lens, with the unseen ones."""
     # how many samples there are is said elsewhere
     exact, room = lay_out_population(replace(population, aspect=1.0), dimension)
 
@@ -202,8 +199,7 @@ LOCATION, SCALE, FEWEST = 4.0, 2.0, 50  # a client has 50 samples and a log-norm
 def alpha_beta(
     alpha: float, beta: float, classes: int, dimension: int, clients: int, seed: int
 ) -> TeacherWorld:
-    """Labels argmax(x'W_k + b_k) of features x ~ N(v_k, Sigma), where W_k, b_k and v_k are a
-    client's own.
+    """Labels argmax(x'W_k + b_k) of x ~ N(v_k, Sigma), where W_k, b_k and v_k are a client's own.
 
     u_k ~ N(0, alpha^2), entries of W_k and b_k ~ N(u_k, 1); B_k ~ N(0, beta^2), entries of v_k ~
     N(B_k, 1). The released code passes alpha and beta to `numpy.random.normal`, so they are
@@ -411,9 +407,7 @@ def counts_by_fractions(
 def counts_by_training(
     n: int, clients: int, fractions: Fractions
 ) -> tuple[ClientCounts, ClientCounts, ClientCounts]:
-    """The same beside n training samples, which the aspect fixes; what is asked for gets at least
-    one sample.
-    """
+    """Counts beside n training samples, which the aspect fixes; at least one if asked for any."""
     train, *others = fractions
     counts = [n, *(0 if share == 0 else max(1, round(n * share / train)) for share in others)]
     train_, validation, test = (np.full(clients, count, dtype=np.intp) for count in counts)
@@ -504,7 +498,8 @@ def synthetic(
     m = whole("clients", options["clients"] if clients is None else clients, 1)
     d = whole("dimension", options["dimension"] if dimension is None else dimension, 1)
     length = None if positions is None else whole("positions", positions, 1)
-    fractions, seed = check_fractions(split), check_seed(seed)
+    fractions = check_fractions(split)
+    seed = check_seed(seed)
     # before anything is listed client by client
     check_memory(m * options.get("classes", 1), f"the heads of {m} clients", d)
     if samples is not None:
@@ -536,7 +531,8 @@ def synthetic(
 
 def check_memory(rows: float, what: str, dimension: int) -> None:
     """Refuse tables that would not fit this machine's memory."""
-    needed, there = 8.0 * rows * dimension, physical_memory()
+    needed = 8.0 * rows * dimension
+    there = physical_memory()
     if needed > 0.8 * there:
         raise InvalidInput(
             f"{what} of {dimension} features need {needed / 1e9:.0f} GB and this machine has"
@@ -577,9 +573,7 @@ def draw_samples(
 def draw_sequences(
     world: TeacherWorld, client: int, rows: int, positions: int | None, seed: int
 ) -> tuple[NDArray[Any], ...]:
-    """One client's features, labels and mask; with positions, each sample is a sequence of a length
-    of its own.
-    """
+    """One client's features, labels and mask; with positions, sequences of their own lengths."""
     features, labels = world.draw(client, rows * (positions or 1))
     if positions is None:
         return features, labels, np.ones(rows, bool)

@@ -1,5 +1,4 @@
-"""TensorFlow Federated's files, client by client: HDF5 (`examples/<client>/<field>`) and SQLite;
-none is held whole.
+"""TensorFlow Federated's files by client: HDF5 (`examples/<client>/<field>`) and SQLite.
 
 SQLite holds tf.train.Example messages, which a strict decoder of the few protobuf fields that they
 consist of reads without
@@ -310,8 +309,7 @@ def read_images(
     most: int | None,
     classes: int,
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], Counts]:
-    """Pixels, one row per image, labels, and how many images each part has; a part is a client of a
-    file.
+    """Pixels by image, labels, and how many images each part has; a part is a client of a file.
 
     Sizes are read first, so that every image goes to its final place and none is held twice.
     """
@@ -409,10 +407,8 @@ def hdf5_parts(
                         features,
                     )
                     of_x, of_y = (f"{where}, field {field!r}" for field in (chosen, label))
-                    x, y = (
-                        hdf5_values(held[chosen], file, of_x),
-                        text_array(hdf5_values(held[label], file, of_y), of_y),
-                    )
+                    x = hdf5_values(held[chosen], file, of_x)
+                    y = text_array(hdf5_values(held[label], file, of_y), of_y)
                     yield ClientPart(path, client, number_array(x, of_x), y, source.kind)
         except InvalidInput:
             raise
@@ -423,9 +419,7 @@ def hdf5_parts(
 
 
 def hdf5_values(data: Any, file: Any, where: str) -> NDArray[Any]:
-    """A dataset's values, where they are in this very file and fit into memory: what was never
-    written has no size.
-    """
+    """A dataset's values if in this file and fit for memory: what was never written has no size."""
     if data.file != file or data.external or data.is_virtual:
         raise InvalidInput(f"{where} keeps its values in another file: write them into this one")
     check_fits(data.size * data.dtype.itemsize, where)

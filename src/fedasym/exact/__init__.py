@@ -27,9 +27,7 @@ __all__ = ["LinearFit", "PersonalizedRegressor", "fit"]
 
 
 def __getattr__(name: str) -> object:
-    """Import a public name where it lives, on first use: scikit-learn only when its estimator is
-    asked for.
-    """
+    """Import a public name from its module on first use: scikit-learn only for its estimator."""
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(

@@ -25,10 +25,10 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.draws import apportion, seeded_generator
 from fedasym.theory.classes import metrics
-from fedasym.theory.classes.optimum import label_probe
 from fedasym.theory.classes.ridge import shrinkage
 from fedasym.theory.classes.softmax import contrasts, softmax_phi
 from fedasym.theory.classes.softmax import softmax_centre as shared_scale
+from fedasym.theory.classes.squared_labels import label_probe
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum
 
@@ -123,9 +123,7 @@ def draw_shared(layout: Layout, seed: int, trial: int) -> Array:
 def draw_model(
     layout: Layout, energy: Array, rng: np.random.Generator, away: Array | None
 ) -> Array:
-    """A model of this energy in each atom, of random direction there; at right angles to the
-    columns of `away`.
-    """
+    """A model of this energy by atom, of random direction; orthogonal to the columns of `away`."""
     out = np.zeros((int(layout.room.sum()), layout.K))
     ends = np.cumsum(layout.room)
     for k, (end, size) in enumerate(zip(ends, layout.room, strict=True)):
@@ -154,9 +152,7 @@ def draw_class_client(layout: Layout, theta0: Array, rng: np.random.Generator) -
 
 @dataclass(frozen=True, eq=False)
 class LabelProblem:
-    """(1/n) sum loss(X(centre + Q b)) + (lam/2) |b|^2 in coordinates b: L = XQ, and the outputs of
-    the centre.
-    """
+    """(1/n) sum loss(X(centre + Q b)) + (lam/2) |b|^2 in b: L = XQ, and the centre's outputs."""
 
     L: Array
     start: Array  # X centre
@@ -196,7 +192,8 @@ def fit_ridge(client: DrawnClassClient, lam: float, centre: Array) -> Array:
 
 def newton(task: LabelProblem, lam: float) -> Array:
     """Two classes: Newton's method with halved steps; gives up where the fit runs away."""
-    n, b = len(task.Y), np.zeros((task.L.shape[1], 1))
+    n = len(task.Y)
+    b = np.zeros((task.L.shape[1], 1))
 
     def value(b: Array) -> float:
         return task.value(b) + lam / 2 * float(np.sum(b**2))
@@ -209,10 +206,12 @@ def newton(task: LabelProblem, lam: float) -> Array:
             break
         hessian = (task.L.T * (g * (1 - g))[:, 0]) @ task.L / n
         hessian[np.diag_indices_from(hessian)] += lam + 1e-12
-        move, share = cho_solve(cho_factor(hessian), slope), 1.0
+        move = cho_solve(cho_factor(hessian), slope)
+        share = 1.0
         while (new := value(b - share * move)) > now + 1e-12 and share > 1e-6:
             share /= 2
-        b, now = b - share * move, new
+        b = b - share * move
+        now = new
     return b
 
 
@@ -251,9 +250,7 @@ def step_from(client: DrawnClassClient, size: float, centre: Array) -> Array:
 
 
 def fit_label_squares(client: DrawnClassClient, lam: float, centre: Array) -> Array:
-    """Ridge regression of the labels (-1 and +1, or one-hot) towards a centre; lam 0: the nearest
-    interpolant, or the fit.
-    """
+    """Ridge regression of labels (-1 and +1, or one-hot) to a centre; lam 0: least squares."""
     if np.isinf(lam):
         return centre
     task, Q = problem_of(client, centre)
@@ -266,9 +263,7 @@ def fit_label_squares(client: DrawnClassClient, lam: float, centre: Array) -> Ar
 
 
 def fit_converged(client: DrawnClassClient) -> tuple[Array, bool]:
-    """Where gradient descent on two classes ends: the max-margin direction if they are separable,
-    else the MLE.
-    """
+    """Where descent on two classes ends: the max-margin direction if separable, else the MLE."""
     task, Q = problem_of(client, np.zeros((client.X.shape[1], 1)))
     if (
         len(task.Y) > 2 * task.L.shape[1]
@@ -282,9 +277,7 @@ def fit_converged(client: DrawnClassClient) -> tuple[Array, bool]:
 
 
 def fit_max_margin(G: Array) -> Array | None:
-    """The shortest w with Gw >= 1, by non-negative least squares (Lawson and Hanson's LDP); None if
-    there is none.
-    """
+    """The shortest w with Gw >= 1, by Lawson and Hanson's LDP; None if there is none."""
     scale = float(np.abs(G).mean()) or 1.0
     E = np.concatenate([G.T / scale, np.ones((1, len(G)))])
     aim = np.zeros(len(E))
@@ -319,9 +312,7 @@ def fit_pair(
     step: float | None,
     time: float | None,
 ) -> tuple[Array, bool]:
-    """A client's model, and whether it has no probabilities; ridge, step and time are those that
-    the pair takes.
-    """
+    """A client's model, and whether it lacks probabilities; at the pair's ridge, step and time."""
     server, stage = pair
     match server, stage:
         case Nothing(), Interpolate():
@@ -376,7 +367,8 @@ def score_model(
             for each in (metrics.log_loss, metrics.brier, metrics.calibration)
         )
         return right, loss, brier, slope
-    B, K = contrasts(world.classes), w.shape[1]
+    B = contrasts(world.classes)
+    K = w.shape[1]
     both = np.block([[gram["R"], gram["T"].T], [gram["T"], gram["Q"]]])
     values, vectors = np.linalg.eigh(both)
     x = (vectors * np.sqrt(np.maximum(values, 0))) @ rng.standard_normal((2 * K, FRESH))

@@ -1,5 +1,4 @@
-"""The verb for classes: personalised logistic and softmax regression, solved exactly on the
-clients' samples.
+"""The verb for classes: personalised logistic and softmax regression, solved exactly.
 
 The shared part is that of a server stage: all samples together (fedavg, ftfa, rtfa), with the
 personal parts (pfedme), or none (local). The personal part stays within variances D_k of it, one
@@ -27,8 +26,8 @@ from fedasym.algorithms.registry import (
 )
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, floats, one_float
+from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.exact.clients import FOLDS, append_ones, labels_of, places_of, split_folds
-from fedasym.exact.estimators import read_arrays, write_arrays
 from fedasym.exact.logistic import ClassSamples, Integers, LogisticProblem, minimise, softmax_rows
 from fedasym.exact.spread import (
     MOST,
@@ -92,8 +91,7 @@ class ClassFit:
     losses: dict[str, float] | None = None
 
     def predict_proba(self, X: ArrayLike, client: Any = None) -> Array:
-        """Probabilities (rows, K) for one client, or one per row; a new client or None gets the
-        shared model.
+        """Probabilities (rows, K) for one client, or one per row; others and None get the shared.
 
         >>> fit = fit_classes("fedavg", [[0.0], [0.0]], [0, 1], ["a", "b"], classes=("no", "yes"))
         >>> fit.predict_proba([[5.0]]).round(6).tolist()
@@ -160,7 +158,9 @@ class ClassFit:
     def read(cls, arrays: Mapping[str, Array], about: Mapping[str, Any], path: Any) -> ClassFit:
         """The fit that `describe` described."""
         try:
-            names, shared, own = about["clients"], arrays["shared"], arrays["personal"]
+            names = about["clients"]
+            shared = arrays["shared"]
+            own = arrays["personal"]
             classes = tuple(about["classes"])
             if own.shape != (len(names), *shared.shape) or shared.shape[1:] != (len(classes),):
                 raise ValueError
@@ -189,9 +189,7 @@ def probabilities(logits: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ScoreTable:
-    """Checked samples: standardised features (a column of ones last), codes, and each row's client
-    as a number.
-    """
+    """Checked samples: standardised features (ones last), codes, and each row's client number."""
 
     X: Array
     codes: Integers
@@ -204,9 +202,7 @@ class ScoreTable:
     intercept: bool
 
     def groupings(self, personal: bool) -> list[Integers]:
-        """Which features have one variance: all slopes, or none; the intercept is always on its
-        own.
-        """
+        """Which features share a variance: all slopes, or none; the intercept has its own."""
         p = len(self.personal)
         one = np.where(self.personal, 0, -1)
         if self.intercept:
@@ -223,9 +219,7 @@ class ScoreTable:
         return ClassSamples.of(self.X[rows], self.codes[rows], places, K)
 
     def original(self, weights: Array, C: Array) -> Array:
-        """Weights in contrasts of standardised features (..., p, L) as logits of the features as
-        they came.
-        """
+        """Weights in contrasts of standardised features (..., p, L) as logits of the originals."""
         logits = weights @ C.T / self.scale[:, None]
         if self.intercept:
             logits[..., -1, :] -= np.einsum("k,...kc->...c", self.centre[:-1], logits[..., :-1, :])
@@ -249,7 +243,9 @@ def check_table(
         raise InvalidInput(f"classes is {names!r}: give the names of two or more different classes")
     if labels.shape != (len(rows),) or labels.dtype.kind not in "iu":
         raise InvalidInput("codes must be whole numbers, one per row of X: places in `classes`")
-    low, high, most = labels.min(), labels.max(), len(names) - 1
+    low = labels.min()
+    high = labels.max()
+    most = len(names) - 1
     if low < 0 or high > most:
         raise InvalidInput(f"codes lie in {low}..{high}: {most + 1} classes have 0..{most}")
     listed = labels_of(clients)
@@ -308,7 +304,8 @@ def check_penalties(
     if not personal:
         D = MOST if algorithm.personalise.objective is Objective.OWN else 0.0
         return Penalties(np.where(table.personal, D, 0.0), T)
-    numbers, p = floats(variances), len(table.personal)
+    numbers = floats(variances)
+    p = len(table.personal)
     if numbers is None or numbers.shape not in ((), (p,)):
         raise InvalidInput(f"variances must be a number or {p} numbers, an intercept's last")
     if not np.all((numbers >= 0) & np.isfinite(numbers)):
@@ -397,9 +394,7 @@ class Tuning(NamedTuple):
 
 
 def tune(algorithm: Algorithm, table: ScoreTable, folds: int = FOLDS, seed: int = 0) -> Tuning:
-    """Variances by the approximate likelihood; which of them are one, and their factors, by
-    held-out log-loss.
-    """
+    """Variances by approximate likelihood; ties and factors among them by held-out log-loss."""
     rows = subset_rows(table.places, seed)
     samples = table.samples(rows)
     fold = split_folds(table.places if rows is None else table.places[rows], folds, seed)
@@ -425,12 +420,14 @@ def tune(algorithm: Algorithm, table: ScoreTable, folds: int = FOLDS, seed: int 
         trials.append(trial)
         held.append(losses(trial, Factors()))
     kind = choose_candidate(held)
-    best, factors = held[kind], Factors()
+    best = held[kind]
+    factors = Factors()
     for field in tuned_factors(algorithm):
         tried = [factors, *(factors._replace(**{field: each}) for each in FACTORS[field])]
         held = [best, *(losses(trials[kind], each) for each in tried[1:])]
         place = choose_candidate(held)
-        best, factors = held[place], tried[place]
+        best = held[place]
+        factors = tried[place]
     return Tuning(wholes[kind].scaled(factors), best)
 
 
@@ -534,10 +531,9 @@ def fit_classes(
 def score_folds(
     algorithm: Algorithm, table: ScoreTable, penalties: Penalties, folds: int = FOLDS, seed: int = 0
 ) -> tuple[Array, NDArray[np.bool_]]:
-    """The held-out log-loss of every row, and whether its class was the most probable one, at given
-    penalties.
-    """
-    samples, fold = table.samples(), split_folds(table.places, folds, seed)
+    """Every row's held-out log-loss and whether its class was most probable, at given penalties."""
+    samples = table.samples()
+    fold = split_folds(table.places, folds, seed)
     losses, hits = np.zeros(samples.rows), np.zeros(samples.rows, bool)
     for k in range(folds):
         kept = (fold != k).astype(float)

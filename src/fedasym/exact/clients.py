@@ -52,9 +52,7 @@ class Client:
 
     @cached_property
     def axes(self) -> tuple[Array, Array, Array]:
-        """U, s, V' with X = U diag(s) V'; S = X'X/n has the eigenvalues s^2/n. Rounding is zero:
-        filters divide by s.
-        """
+        """U, s, V' with X = U diag(s) V'; S = X'X/n has eigenvalues s^2/n; rounding is made 0."""
         U, s, Vt = np.linalg.svd(self.X, full_matrices=False)
         return U, np.where(s > RANK * s[0], s, 0.0), Vt
 
@@ -127,7 +125,10 @@ def iterate_clients(
     labels = None if names is None else labels_of(names)
     if not isinstance(y, Iterable) or getattr(y, "ndim", 1) == 0:
         raise InvalidInput(f"y is {y!r}: give one array of labels per client")
-    tables, targets, seen, d = iter(X), iter(y), set(), None
+    tables = iter(X)
+    targets = iter(y)
+    seen = set()
+    d = None
     for position, table in enumerate(tables):
         if labels is not None and position >= len(labels):
             raise InvalidInput(
@@ -223,9 +224,7 @@ def check_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
 
 
 def check_client_weights(weights: str | PerClient, clients: Sequence[Client]) -> Array:
-    """p_j: n_j/N for "samples", 1/m for "uniform", or the given numbers, above 0 and summing to
-    one.
-    """
+    """p_j: n_j/N for "samples", 1/m for "uniform", or given numbers above 0 that sum to one."""
     if isinstance(weights, str):
         if weights not in ("samples", "uniform"):
             raise InvalidInput(
@@ -295,7 +294,8 @@ class ClientSums:
         >>> sums.gram[:, 0, 0].tolist(), sums.cross[:, 0].tolist()
         ([5.0, 9.0], [3.0, 3.0])
         """
-        m, p = int(owner[-1]) + 1, X.shape[1]
+        m = int(owner[-1]) + 1
+        p = X.shape[1]
         starts = np.searchsorted(owner, np.arange(m + 1))
         gram, cross, square = np.zeros((m, p, p)), np.zeros((m, p)), np.zeros(m)
         first = 0

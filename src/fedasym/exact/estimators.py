@@ -1,13 +1,7 @@
-"""The verb of the linear lens: every algorithm solved exactly on the samples of finitely many
-clients, and fits in files.
-
-A file holds arrays as safetensors and everything else as JSON beside them: whole or not at all,
-never unpickled.
-"""
+"""The verb of the linear lens: every algorithm solved exactly on finitely many clients' samples."""
 
 from __future__ import annotations
 
-import json
 from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,9 +12,9 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Flow
 from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorithm, resolve
-from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array, flag, floats, notebook_text, number, plural
-from fedasym.core.runtime import replace_file
+from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.exact.clients import (
     Client,
     PerClient,
@@ -33,69 +27,12 @@ from fedasym.exact.clients import (
 from fedasym.exact.least_squares import cross_validate_ridge, fit_personal, fit_shared
 from fedasym.exact.spread import Spread, about_means, estimate_spread
 
-FORMAT = "fedasym fit 1"
-KEY = "fedasym"  # of the file's metadata
-ENDING = ".safetensors"
-
-Arrays = Mapping[str, NDArray[Any]]
-
-
-def write_arrays(path: str | Path, kind: str, arrays: Arrays, about: Mapping[str, Any]) -> Path:
-    """Write arrays and what is said about them; the name must end in .safetensors."""
-    where = path_of("path", path)
-    if where.suffix != ENDING:
-        raise InvalidInput(f"path is {str(path)!r}: its name must end in {ENDING}")
-    library = import_package("safetensors.numpy", "a .safetensors file")
-    held = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
-    text = json.dumps({"format": FORMAT, "kind": kind, **about})
-    try:
-        where.parent.mkdir(parents=True, exist_ok=True)
-        with replace_file(where) as fresh:
-            fresh.write_bytes(library.save(held, metadata={KEY: text}))
-    except OSError as reason:
-        raise InvalidInput(
-            f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}"
-        ) from None
-    return where
-
-
-def read_arrays(path: str | Path, kind: str) -> tuple[dict[str, NDArray[Any]], dict[str, Any]]:
-    """What `write_arrays` wrote of this kind."""
-    where = path_of("path", path)
-    safetensors = import_package("safetensors", "a .safetensors file")
-    try:
-        with safetensors.safe_open(str(where), framework="numpy") as file:
-            about = json.loads((file.metadata() or {})[KEY])
-            arrays = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
-        if about.pop("format") != FORMAT or about.pop("kind") != kind:
-            raise ValueError
-    except (
-        OSError,
-        KeyError,
-        ValueError,
-        TypeError,
-        AttributeError,
-        RecursionError,
-        safetensors.SafetensorError,
-    ):
-        raise InvalidInput(
-            f"{where} is no {kind} that fedasym saved: name the file that save wrote"
-        ) from None
-    if not all(
-        array.dtype.kind in "fiu" and np.isfinite(array[~np.isinf(array)]).all()
-        for array in arrays.values()
-    ):
-        raise InvalidInput(f"{where} holds something that is no number: save the {kind} again")
-    return arrays, about
-
-
 SHOWN = 10  # clients that a printed fit lists
 
 
 @dataclass(frozen=True, eq=False)
 class LinearFit:
-    """The models that an algorithm found: `shared`, and `personal[client]` for each client; prints
-    itself.
+    """The models that an algorithm found: `shared` and `personal[client]`; prints itself.
 
     A model is a weight per feature, and the intercept last where there is one.
     ridge: of each client, where the algorithm has one, or one per unknown in an array; infinite
@@ -104,9 +41,8 @@ class LinearFit:
         weights per unknown.
 
     >>> import numpy as np, fedasym as fa
-    >>> fit = fa.linear.fit(
-    ...     "rtfa", np.eye(2), [1.0, 2.0], clients=["a", "b"], ridge=1, intercept=False
-    ... )
+    >>> told = {"clients": ["a", "b"], "ridge": 1, "intercept": False}
+    >>> fit = fa.linear.fit("rtfa", np.eye(2), [1.0, 2.0], **told)
     >>> fit.shared.tolist(), fit.ridge
     ([1.0, 2.0], {'a': 1.0, 'b': 1.0})
     >>> fit.predict([[1, 1]]), fit.predict([[1, 1]], client="a")
@@ -148,8 +84,7 @@ class LinearFit:
         labels = client.tolist() if hasattr(client, "tolist") else list(client)
         if len(labels) != len(rows):
             raise InvalidInput(
-                f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or one"
-                " per row"
+                f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or as many"
             )
         y = np.empty(len(rows))
         for label, here in places_of(labels).items():
@@ -184,31 +119,29 @@ class LinearFit:
             arrays["ridge"] = np.stack([np.asarray(self.ridge[name], float) for name in names])
         if self.variances is not None:
             arrays["variances"] = self.variances
-        about = {
-            "algorithm": describe_algorithm(self.algorithm),
-            "clients": names,
-            "intercept": self.intercept,
-        }
-        return arrays, about | {"noise": self.noise, "radius": self.radius}
+        about: dict[str, Any] = {"algorithm": describe_algorithm(self.algorithm), "clients": names}
+        about |= {"intercept": self.intercept, "noise": self.noise, "radius": self.radius}
+        return arrays, about
 
     @classmethod
     def read(cls, arrays: Mapping[str, Array], about: Mapping[str, Any], path: Any) -> LinearFit:
         """The fit that `describe` described."""
         try:
-            names, shared, own = about["clients"], arrays["shared"], arrays["personal"]
+            names = about["clients"]
+            shared = arrays["shared"]
+            own = arrays["personal"]
             if own.shape != (len(names), shared.size) or len(set(names)) < len(names):
                 raise ValueError
-            ridge = arrays.get("ridge")
-            each = (
-                None if ridge is None else [float(row) if row.ndim == 0 else row for row in ridge]
-            )
+            ridge = None
+            if "ridge" in arrays:
+                ridge = dict(zip(names, map(plain_ridge, arrays["ridge"]), strict=True))
             return cls(
                 read_algorithm(about["algorithm"]),
                 shared,
                 dict(zip(names, own, strict=True)),
                 dict(zip(names, arrays["weights"].tolist(), strict=True)),
                 dict(zip(names, arrays["samples"].astype(int).tolist(), strict=True)),
-                None if each is None else dict(zip(names, each, strict=True)),
+                ridge,
                 about["noise"],
                 about["radius"],
                 arrays.get("variances"),
@@ -230,29 +163,23 @@ class LinearFit:
         return self.shared
 
     def __str__(self) -> str:
-        n, d = sum(self.samples.values()), self.shared.size - self.intercept
-        about = (
-            f"{n} samples of {plural(d, 'feature')}{' and an intercept' if self.intercept else ''}"
-        )
+        n = sum(self.samples.values())
+        d = self.shared.size - self.intercept
+        about = f"{n} samples of {plural(d, 'feature')}"
+        about += " and an intercept" if self.intercept else ""
         lines = [f"{self.algorithm.name} · {len(self.personal)} clients · {about}"]
         if self.noise is not None:
             lines[0] += f" · noise {number(self.noise)}, radius {number(self.radius)} estimated"
         names = list(self.personal)[:SHOWN]
         width = max(8, *(len(str(name)) + 2 for name in names))
-        lines += [
-            "",
-            f"{'client':<{width}}{'samples':>9}{'weight':>11}{'ridge':>11}{'from shared':>13}",
-        ]
+        heads = f"{'samples':>9}{'weight':>11}{'ridge':>11}{'from shared':>13}"
+        lines += ["", f"{'client':<{width}}{heads}"]
         for name in names:
-            cells = (
-                self.weights[name],
-                None if self.ridge is None else middle_ridge(self.ridge[name]),
-            )
-            away = (
-                None
-                if self.algorithm.shares_nothing
-                else np.linalg.norm(self.personal[name] - self.shared)
-            )
+            ridge = None if self.ridge is None else float(np.median(self.ridge[name]))
+            cells = (self.weights[name], ridge)
+            away = None
+            if not self.algorithm.shares_nothing:
+                away = np.linalg.norm(self.personal[name] - self.shared)
             row = "".join(f"{number(cell):>11}" for cell in cells)
             lines.append(f"{name!s:<{width}}{self.samples[name]:>9}{row}{number(away):>13}")
         more = len(self.personal) - len(names)
@@ -299,12 +226,10 @@ def fit(
     >>> ids, X = np.repeat(["a", "b", "c"], 20), rng.standard_normal((60, 5))
     >>> y = 7 + X.sum(1) + np.repeat([-1, 0, 1], 20) * X[:, 0] + 0.1 * rng.standard_normal(60)
     >>> fit = fa.linear.fit("rtfa", X, y, clients=ids)
-    >>> (
-    ...     [round(float(model[0]), 1) for model in fit.personal.values()],
-    ...     round(fit.noise, 1),
-    ...     round(float(fit.shared[-1])),
-    ... )
-    ([0.1, 1.0, 2.0], 0.1, 7)
+    >>> [round(float(model[0]), 1) for model in fit.personal.values()]
+    [0.1, 1.0, 2.0]
+    >>> round(fit.noise, 1), round(float(fit.shared[-1]))
+    (0.1, 7)
     """
     if not isinstance(algorithm, str | Algorithm):
         raise unknown_name("algorithm", algorithm, PAPER)
@@ -314,33 +239,25 @@ def fit(
             f"{chosen.name} flows for time inf: it must be finite; Interpolate() is where it ends"
         )
     data = gather_clients(X, y, clients, intercept=flag("intercept", intercept))
-    p, d = check_client_weights(weights, data), data[0].X.shape[1]
+    p = check_client_weights(weights, data)
+    d = data[0].X.shape[1]
     may = None if chosen.shares_nothing else check_personal_unknowns(personal, d, intercept)
     ridges, spread = choose_penalties(chosen, ridge, data, p, intercept, may)
+    shared = np.zeros(d)
+    each = [np.inf] * len(data) if ridges is None else ridges
     if chosen.shares_nothing and intercept:
-        own = {
-            client.name: fit_alone(chosen, client, ridges, place)
-            for place, client in enumerate(data)
-        }
-        shared = np.zeros(d)
+        own = {one.name: fit_alone(chosen, one, each[at]) for at, one in enumerate(data)}
     else:
-        shared = (
-            np.zeros(d)
-            if chosen.shares_nothing
-            else fit_shared(chosen.server, data, p, ridges).theta
-        )
+        if not chosen.shares_nothing:
+            shared = fit_shared(chosen.server, data, p, ridges).theta
         own = {
-            client.name: fit_personal(
-                chosen.personalise, client, shared, np.inf if ridges is None else ridges[place], may
-            )
+            client.name: fit_personal(chosen.personalise, client, shared, each[place], may)
             for place, client in enumerate(data)
         }
     for model in (shared, *own.values()):
         model.setflags(write=False)
     names = list(own)
-    told = (
-        None if ridges is None else [float(each) if np.ndim(each) == 0 else each for each in ridges]
-    )
+    told = None if ridges is None else map(plain_ridge, ridges)
     variances = None if spread is None else spread.variances
     return LinearFit(
         chosen,
@@ -356,9 +273,9 @@ def fit(
     )
 
 
-def middle_ridge(ridge: float | Array) -> float:
-    """One ridge for a table where there are several: their middle."""
-    return float(np.median(ridge))
+def plain_ridge(ridge: Any) -> float | Array:
+    """A ridge as a number, where it is one, or as an array by unknown."""
+    return float(ridge) if np.ndim(ridge) == 0 else ridge
 
 
 def check_personal_unknowns(
@@ -370,29 +287,23 @@ def check_personal_unknowns(
     mask = floats(personal)
     if mask is None or mask.shape != (unknowns - intercept,) or not np.isin(mask, (0, 1)).all():
         raise InvalidInput(
-            f"personal is {personal!r}: give True or False for each of the {unknowns - intercept}"
-            " features"
+            f"personal is {personal!r}: give one True or False for each of {unknowns - intercept}"
         )
     may = np.append(mask, [1.0] * intercept).astype(bool)
     return None if may.all() else may
 
 
-def fit_alone(algorithm: Algorithm, client: Client, ridges: Array | None, place: int) -> Array:
-    """The model of a client that shares nothing: its intercept is free, so that no ridge pulls its
-    level to 0.
-    """
+def fit_alone(algorithm: Algorithm, client: Client, ridge: Any) -> Array:
+    """The model of a client alone: its intercept is free, so that no ridge pulls it to 0."""
     ones = client.X[:, -1]
     mean = np.append(ones @ client.X[:, :-1], ones @ client.y) / client.n
     within = about_means(client)
     start = np.zeros(client.X.shape[1] - 1)
-    ridge = np.inf if ridges is None else ridges[place]
     # the loss is a mean over n samples, of which the intercept has taken one
     fair = client.n / max(client.n - 1, 1)
-    slopes = (
-        start
-        if within is None
-        else fit_personal(algorithm.personalise, within, start, ridge * fair)
-    )
+    slopes = start
+    if within is not None:
+        slopes = fit_personal(algorithm.personalise, within, start, ridge * fair)
     return np.append(slopes, mean[-1] - mean[:-1] @ slopes)
 
 
@@ -404,8 +315,7 @@ def choose_penalties(
     intercept: bool,
     may: NDArray[np.bool_] | None,
 ) -> tuple[Array | None, Spread | None]:
-    """Each client's ridge, one or one per unknown, where the algorithm has any, and the variances
-    if they were estimated.
+    """Each client's ridge, one or by unknown, where there is any, and the estimated variances.
 
     An algorithm that shares nothing has ridges for its features only: its intercept is free.
     """
@@ -417,39 +327,30 @@ def choose_penalties(
     wanted = "optimal" if wanted is None else wanted
     apart = algorithm.shares_nothing and intercept
     if isinstance(wanted, str):
-        within = (
-            [each for client in clients if (each := about_means(client)) is not None]
-            if apart
-            else list(clients)
-        )
+        within = list(clients)
+        if apart:
+            within = [each for client in clients if (each := about_means(client)) is not None]
         if not within:
             # one sample each: nothing is left once it is the intercept
             return np.zeros(len(clients)), None
         if wanted == "optimal":
-            spread = estimate_spread(
-                within, intercept and not apart, may, shared=not algorithm.shares_nothing
-            )
+            shared = not algorithm.shares_nothing
+            spread = estimate_spread(within, intercept and not apart, may, shared=shared)
             ridges = spread.ridges(np.array([client.n for client in clients], float))
             variances = np.append(spread.variances, [0.0] * apart)
             alike = may is None and np.ptp(spread.variances) == 0
-            return ridges[:, 0] if alike else ridges, Spread(
-                spread.noise2, variances, spread.components
-            )
+            found = Spread(spread.noise2, variances, spread.components)
+            return ridges[:, 0] if alike else ridges, found
         if wanted != "cv":
             raise InvalidInput(
                 f"ridge is {wanted!r}: give 'optimal', 'cv', a number or one number per client"
             )
-        common = np.full(
-            len(clients),
-            cross_validate_ridge(algorithm.server, within, weights_within(within, weights, apart)),
-        )
+        # weights of clients on their own do not matter
+        fair = np.full(len(within), 1 / len(within)) if apart else weights
+        best = cross_validate_ridge(algorithm.server, within, fair)
+        common = np.full(len(clients), best)
         return mask_ridges(common, may), None
     return mask_ridges(check_ridges(algorithm, wanted, clients), may), None
-
-
-def weights_within(within: Sequence[Client], weights: Array, apart: bool) -> Array:
-    """Weights of the clients that are left; those of clients on their own do not matter."""
-    return np.full(len(within), 1 / len(within)) if apart else weights
 
 
 def mask_ridges(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
@@ -462,14 +363,14 @@ def mask_ridges(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
 
 def check_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -> Array:
     """Ridges that were given: one for all, one per client, one per unknown, or both."""
-    m, p = len(clients), clients[0].X.shape[1]
+    m = len(clients)
+    p = clients[0].X.shape[1]
     shape = () if isinstance(wanted, Mapping) else np.shape(np.asarray(wanted, dtype=object))
     if len(shape) == 2:
         numbers = floats(wanted)
         if numbers is None or shape[0] not in (1, m) or shape[1] not in (1, p):
             raise InvalidInput(
-                f"ridge has shape {shape}: give numbers of shape (1 or {m} clients, 1 or {p}"
-                " unknowns)"
+                f"ridge has shape {shape}: give numbers of shape (1 or {m}, 1 or {p} unknowns)"
             )
         ridges = np.broadcast_to(numbers, (m, p)).copy()
         if not (ridges >= 0).all():

@@ -1,5 +1,4 @@
-"""Every algorithm's risk given the features: expectations over noise and displacements are traces,
-so neither is sampled.
+"""Every algorithm's risk given the features: expectations are traces, so nothing is sampled.
 
 The shared model is theta_0_hat = Q^-1 sum_j p_j [A_j theta_j + b(S_j) X_j'noise_j/n_j] with A_j =
 S_j b(S_j) and Q = sum_j p_j A_j. Clients are streamed: sums of d x d matrices are all that is kept
@@ -46,9 +45,7 @@ from fedasym.exact.draws import ClientKind, DrawnClient
 
 @dataclass(frozen=True, eq=False)
 class Pull:
-    """How hard each client pulls at the shared model, p_j b_j(S_j); p and ridge have one entry per
-    kind of client.
-    """
+    """How hard clients pull at the shared model, p_j b_j(S_j); p and ridge: one entry per kind."""
 
     server: ServerStage
     p: Array
@@ -62,9 +59,7 @@ class Pull:
 
 
 def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
-    """The pull of a server stage; an endless ridge ties everyone to the shared model, which is then
-    the average.
-    """
+    """The pull of a server stage; an endless ridge ties all to the shared model, the average."""
     if "ridge" not in server.settings() or ridge is None:
         return Pull(server, p)
     return Pull(Average(), p) if np.all(np.isinf(ridge)) else Pull(server, p, ridge)
@@ -72,8 +67,7 @@ def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
 
 @dataclass(frozen=True, eq=False)
 class SharedCovariance:
-    """Covariance of theta_0_hat - theta_0 from displacements and from noise, and how theta_0_hat
-    responds to a client.
+    """Covariance of theta_0_hat - theta_0 by displacements and noise, and its response to a client.
 
     response(j, client) is R in theta_0_hat = R (Y theta_j + noise_j/sqrt n) + what the others say.
     """
@@ -101,7 +95,9 @@ class PullSums:
     @classmethod
     def empty(cls, pull: Pull, kinds: Sequence[ClientKind]) -> PullSums:
         """Before the first client."""
-        d, first, alike = kinds[0].s.size, kinds[0], len(kinds) == 1
+        d = kinds[0].s.size
+        first = kinds[0]
+        alike = len(kinds) == 1
         Q, away, blur = (np.zeros((d, d), order="F") for _ in range(3))
         room = np.empty((max(min(kind.n, d) for kind in kinds), d))
         firm = (
@@ -116,7 +112,8 @@ class PullSums:
 
     def add(self, client: DrawnClient) -> None:
         """One more client."""
-        pull, kind = self.pull(client), client.kind
+        pull = self.pull(client)
+        kind = client.kind
         if self.Q is not None:
             self._add(self.Q, np.sqrt(pull), client)
         if self.blur is not None and kind.noise2 > 0:
@@ -172,8 +169,7 @@ class PullSums:
 
 
 def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
-    """Fewer samples than unknowns: every server stage finds the minimum-norm interpolant of all
-    samples (section 6.2).
+    """Fewer samples than unknowns: each server stage finds the minimum-norm interpolant (6.2).
 
     It loses what theta_0 has outside the span of the samples, so the energy of theta_0 counts.
     """
@@ -188,7 +184,8 @@ def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
     # theta_0_hat = M'y
     M = cho_solve(cho_factor(Y @ Y.T, lower=True, check_finite=False), Y, check_finite=False)
     lost = np.eye(d) - Y.T @ M
-    away, blur = (lost * centre) @ lost.T, np.zeros((d, d))
+    away = (lost * centre) @ lost.T
+    blur = np.zeros((d, d))
     for j, client in enumerate(clients):
         rows = M[ends[j] : ends[j + 1]]
         away += rows.T @ (
@@ -209,9 +206,7 @@ def mirror_lower(lower: Array) -> Array:
 
 
 def matrix_root(matrix: Array) -> Array:
-    """L with LL' = a matrix that may be singular, to rounding: what is added to its diagonal is
-    below that.
-    """
+    """L with LL' = a matrix that may be singular, up to what rounding adds to its diagonal."""
     padded = matrix + np.finfo(float).eps * np.trace(matrix) * np.eye(len(matrix))
     lower, failed = lapack.dpotrf(padded, lower=1, clean=1)
     if failed:
@@ -296,16 +291,14 @@ def shared_error_form(client: DrawnClient, V: Array, trace: float) -> Form:
 
 
 def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
-    """The variance: what is kept of the shared model's noise, the client's own, and what the two
-    have in common.
+    """The variance: the shared model's noise that is kept, the client's own, and the common part.
 
     c [tr(Sigma Y'q^2 Y) + 2 tr(Sigma P R q Y)], c = noise^2/n.
     """
-    c, metric = client.kind.noise2 / client.kind.n, client.metric
-    linear, square = (
-        blur.linear,
-        blur.square + c * (metric if metric.ndim == 1 else np.diag(np.diag(metric))),
-    )
+    c = client.kind.noise2 / client.kind.n
+    metric = client.metric
+    linear = blur.linear
+    square = blur.square + c * (metric if metric.ndim == 1 else np.diag(np.diag(metric)))
     if R is not None:
         linear = linear + 2 * c * diagonal_of_product(R.T, client.scaled)
         square = square - 2 * c * covariance_product(client, R.T)
@@ -313,9 +306,7 @@ def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
 
 
 def covariance_product(client: DrawnClient, V: Array) -> Array:
-    """(Y Sigma Y') * (V Y'), entry by entry; only the diagonal counts where Y Sigma Y' is
-    diagonal.
-    """
+    """(Y Sigma Y') * (V Y') entry by entry; the diagonal alone where Y Sigma Y' is diagonal."""
     return np.asarray(
         client.metric
         * (diagonal_of_product(V, client.Y) if client.metric.ndim == 1 else V @ client.Y.T)
@@ -356,9 +347,7 @@ class ErrorSetting:
 
 @dataclass(frozen=True, eq=False)
 class ExpectedErrors:
-    """Expected losses above the noise in units of sigma^2, by client: of members of the fit, and of
-    newcomers like them.
-    """
+    """Expected losses above the noise by client, over sigma^2: of members, and of newcomers."""
 
     member: Array
     new: Array
@@ -413,11 +402,10 @@ def transpose_each(matrices: Array) -> Array:
 
 
 def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Array) -> Array:
-    """F_j, what a client makes of X_j' times its residuals: nothing, (D^{-1} + S)^{-1}, S^+, or by
-    the stage's filter.
-    """
+    """F_j, what a client makes of X_j' residuals: 0, (D^{-1} + S)^{-1}, S^+ or its filter."""
     alone = algorithm.shares_nothing
-    stage, p = algorithm.personalise, S.shape[1]
+    stage = algorithm.personalise
+    p = S.shape[1]
     if stage.objective is Objective.SHARED:
         return np.zeros_like(S)
     may = np.ones(p, bool) if alone else setting.personal
@@ -434,13 +422,13 @@ def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Arr
 
 
 def free_intercept(S: Array) -> Array:
-    """S^+ where the shortest solution is of the slopes alone: least squares about the means, then
-    the intercept.
+    """S^+ for the shortest slopes alone: least squares about the means, then the intercept.
 
     With W = S_ff - n m m', the features about their means m, slopes are W^+ (X_f'y - m sum y), and
     the intercept is what they leave of the mean label.
     """
-    n, m = S[:, -1, -1], S[:, -1, :-1] / S[:, -1, -1:]
+    n = S[:, -1, -1]
+    m = S[:, -1, :-1] / S[:, -1, -1:]
     within = pseudo_inverses(S[:, :-1, :-1] - n[:, None, None] * m[:, :, None] * m[:, None, :])
     pull = np.einsum("jkl,jl->jk", within, m)
     F = np.empty_like(S)
@@ -498,9 +486,7 @@ def weigh_labels(server: ServerStage, setting: ErrorSetting) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class SharedError:
-    """The shared model of a server stage: B^+ and the covariance C of its error, in units of
-    sigma^2.
-    """
+    """The shared model of a server stage: B^+ and its error's covariance C, over sigma^2."""
 
     server: ServerStage
     setting: ErrorSetting
@@ -508,7 +494,9 @@ class SharedError:
     @cached_property
     def _totals(self) -> tuple[Array, Array]:
         p = self.setting.sums.unknowns
-        B, noise, D = np.zeros((p, p)), np.zeros((p, p)), np.diag(self.setting.ratios)
+        B = np.zeros((p, p))
+        noise = np.zeros((p, p))
+        D = np.diag(self.setting.ratios)
         for part in self.setting.batches():
             first, second = weigh_sums(
                 self.server,

@@ -44,9 +44,7 @@ Rows = tuple[Array, Array]
 
 @dataclass(frozen=True, eq=False)
 class SharedSolution:
-    """The minimum-norm minimiser theta of |A b - c|^2, and a factor of (A'A)^+ = B B' to ask more
-    of it.
-    """
+    """The minimum-norm minimiser theta of |A b - c|^2, and a factor B of (A'A)^+ = B B'."""
 
     theta: Array
     factor: Array  # the triangular R with A'A = R'R at full rank, B = R^{-1}; otherwise B itself
@@ -61,7 +59,9 @@ class SharedSolution:
             return cls(scipy.linalg.solve_triangular(R, z), R, True)
         U, s, Vt = np.linalg.svd(stacked[:, :d], full_matrices=False)
         kept = s > RANK * s[0]
-        U, s, Vt = U[:, kept], s[kept], Vt[kept]
+        U = U[:, kept]
+        s = s[kept]
+        Vt = Vt[kept]
         return cls(Vt.T @ (U.T @ stacked[:, d] / s), Vt.T / s, False)
 
     @property
@@ -114,12 +114,11 @@ class SharedSolution:
 def fit_shared(
     server: ServerStage, clients: Sequence[Client], weights: Array, ridges: Array | None = None
 ) -> SharedSolution:
-    """The shared model of a server stage; Moreau needs each client's ridge, one or one per unknown
-    (clients, unknowns).
-    """
+    """The shared model of a server stage; Moreau needs clients' ridges (clients[, unknowns])."""
 
     def rows(place: int) -> Rows:
-        client, scale = clients[place], np.sqrt(weights[place] / clients[place].n)
+        client = clients[place]
+        scale = np.sqrt(weights[place] / clients[place].n)
         A, c = weigh_rows(server, client, np.inf if ridges is None else ridges[place])
         return scale * A, scale * c
 
@@ -282,9 +281,7 @@ def cross_validate_ridge(server: ServerStage, clients: Sequence[Client], weights
 def residuals_about_others(
     server: ServerStage, clients: Sequence[Client], weights: Array, ridge: float
 ) -> list[Array]:
-    """U'e for every client: its residuals about the shared model of the others, along the axes of
-    its samples.
-    """
+    """U'e of every client: residuals about the others' shared model, along its samples' axes."""
     if not server.shares:
         return [client.axes[0].T @ client.y for client in clients]
     halves = [
@@ -293,7 +290,8 @@ def residuals_about_others(
     ]
 
     def rows(place: int) -> tuple[Array, Array]:
-        (U, s, Vt), half = clients[place].axes, halves[place]
+        (U, s, Vt) = clients[place].axes
+        half = halves[place]
         return (half * s)[:, None] * Vt, half * (U.T @ clients[place].y)
 
     pool = SharedSolution.of(stack_triangle(rows(place) for place in range(len(clients))))

@@ -1,5 +1,4 @@
-"""Logistic and softmax regression with a shared and a personal part, by Newton's method over all
-clients at once.
+"""Logistic and softmax regression, shared and personal parts, by Newton over all clients.
 
 Client j's logits are x'(B + U_j) C': C holds the orthonormal contrasts of the classes, so that no
 direction is left undetermined, and the variance of a weight means the same for every number of
@@ -38,9 +37,7 @@ FLAT = 1e-12  # what rounding leaves of a decrease
 
 
 class ClassPoint(NamedTuple):
-    """Weights in contrasts: the shared B (p, L) and the standardised personal V (clients, active
-    features, L).
-    """
+    """Weights in contrasts: shared B (p, L), standardised personal V (clients, active, L)."""
 
     shared: Array
     personal: Array
@@ -106,9 +103,7 @@ class ClassSamples:
 
 
 def group_by_size(sizes: Integers, width: int) -> Iterator[tuple[int, Integers]]:
-    """Clients whose sizes differ by little, with the largest size among them, in chunks of bounded
-    memory.
-    """
+    """Clients of similar size, with the largest size among them, in chunks of bounded memory."""
     order = np.argsort(sizes, kind="stable")
     order = order[sizes[order] > 0]
     start = 0
@@ -179,7 +174,8 @@ class LogisticProblem:
 
     def start(self, shared: Array | None = None) -> ClassPoint:
         """No personal part, and the given shared one."""
-        L, count = self.samples.classes - 1, (self.samples.clients, len(self.active))
+        L = self.samples.classes - 1
+        count = (self.samples.clients, len(self.active))
         B = np.zeros((self.samples.features, L)) if shared is None else shared
         return ClassPoint(B, np.zeros((*count, L)))
 
@@ -201,7 +197,8 @@ class LogisticProblem:
 
     def curvature(self, probabilities: list[Array], direction: ClassPoint) -> ClassPoint:
         """The Hessian times a direction."""
-        C, parts = self.samples.contrasts, []
+        C = self.samples.contrasts
+        parts = []
         for block, A, P in zip(self.samples.blocks, self.effects, probabilities, strict=True):
             e = self.outputs(block, A, direction) @ C.T
             e = P * (e - np.sum(P * e, axis=2, keepdims=True))
@@ -220,9 +217,7 @@ class LogisticProblem:
 
 
 def softmax_rows(logits: Array, codes: Integers) -> tuple[Array, Array]:
-    """Probabilities, and the log-probability of each sample's own class; no overflow, no log of
-    zero.
-    """
+    """Probabilities, and each sample's log-probability of its class; no overflow, no log of 0."""
     shifted = logits - logits.max(axis=-1, keepdims=True)
     chosen = np.take_along_axis(shifted, codes[..., None], axis=-1)[..., 0]
     P = np.exp(shifted)
@@ -254,7 +249,8 @@ class Equations:
         blocks = problem.samples.blocks
         for block, A, P in zip(blocks, problem.effects, probabilities, strict=True):
             w = problem.counts(block) * np.maximum(1 - np.sum(P**2, axis=2), 0) / L
-            X, p = block.X, problem.samples.features
+            X = block.X
+            p = problem.samples.features
             if A.shape[1] < A.shape[2]:
                 half = np.sqrt(w)[..., None]
                 inverse = invert_gram(half * A @ (half * A).swapaxes(1, 2))
@@ -297,9 +293,7 @@ class Equations:
 
 
 def invert_gram(gram: Array) -> Array:
-    """(I + G)^{-1} of a stack of positive semidefinite matrices: eigenvalues of at least one, so an
-    inverse is safe.
-    """
+    """(I + G)^{-1} of positive semidefinite G: eigenvalues of at least 1 make inverses safe."""
     return np.asarray(np.linalg.inv(gram + np.eye(gram.shape[1])))
 
 
@@ -334,14 +328,16 @@ def minimise(
     >>> round(float(np.exp((B @ problem.samples.contrasts.T)[0] @ [-1, 1])), 6)
     3.0
     """
-    point, state = start, problem.evaluate(start)
+    point = start
+    state = problem.evaluate(start)
     for _ in range(steps):
         equations = Equations.of(problem, state.probabilities)
         direction = newton_direction(equations, state)
         decrease = state.gradient.dot(direction)
         if not decrease > 0:
             break
-        share, slack = 1.0, FLAT * abs(state.value)
+        share = 1.0
+        slack = FLAT * abs(state.value)
         while True:
             moved = point.moved(direction, -share)
             new = problem.evaluate(moved)
@@ -357,15 +353,15 @@ def minimise(
 
 
 def newton_direction(equations: Equations, state: LogisticState) -> ClassPoint:
-    """H^{-1} g: from the equations alone with two classes, by conjugate gradients preconditioned
-    with them for more.
-    """
-    problem, z = equations.problem, equations.solve(state.gradient)
+    """H^{-1} g: by the equations with two classes, by preconditioned conjugate gradients else."""
+    problem = equations.problem
+    z = equations.solve(state.gradient)
     if problem.samples.classes == 2:
         return z
     r = state.gradient
     rho = first = r.dot(z)
-    x, d = ClassPoint(np.zeros_like(r.shared), np.zeros_like(r.personal)), z
+    x = ClassPoint(np.zeros_like(r.shared), np.zeros_like(r.personal))
+    d = z
     for _ in range(100):
         if not rho > 0:
             break
@@ -375,7 +371,8 @@ def newton_direction(equations: Equations, state: LogisticState) -> ClassPoint:
             break
         x, r = x.moved(d, rho / bend), r.moved(Hd, -rho / bend)
         z = equations.solve(r)
-        before, rho = rho, r.dot(z)
+        before = rho
+        rho = r.dot(z)
         if rho < CLOSE * first:
             return x
         d = z.moved(d, rho / before)

@@ -1,5 +1,4 @@
-"""Likelihoods of noise and radius over many clients, and what they leave open: the restricted one,
-and that of all labels.
+"""Likelihoods of noise and radius over many clients: the restricted one, and of all labels.
 
 Restricted (section 8.1), in blocks of rows so that nothing but the turned features is kept: one
 curve in the ratio c = noise^2 d/radius^2; given c, noise^2 is the residual sum over a chi-square.
@@ -23,14 +22,14 @@ import os
 from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 import scipy.interpolate
 import scipy.linalg
 import scipy.stats
+from numpy.typing import NDArray
 
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import MANY_THREADS
@@ -38,7 +37,7 @@ from fedasym.exact.reml import FLAT_RATIO, RATIO_SPAN
 
 MOST_THREADS = 4
 Answer = TypeVar("Answer")
-BLOCK = 256
+BLOCK, PIECE = 256, 4096  # rows weighed at once; rows added up in the precision they are kept in
 SEGMENTS = 4  # of the rows, added up apart: the same sum on every machine
 DEEP = 20.0  # a deviance this far above the least counts for nothing
 FINE_RATIOS = 4001
@@ -59,9 +58,7 @@ FINE_PARTS = 200
 
 
 def in_threads(work: Callable[[int], Answer], count: int, dimension: int) -> list[Answer]:
-    """work(0), ..., work(count - 1), several at a time; one at a time where a single matrix product
-    keeps all cores busy.
-    """
+    """work(0), ..., work(count - 1) in threads; in turn where one matrix product fills them."""
     threads = min(MOST_THREADS, os.cpu_count() or 1, count)
     if threads < 2 or dimension >= MANY_THREADS:
         return [work(place) for place in range(count)]
@@ -71,45 +68,43 @@ def in_threads(work: Callable[[int], Answer], count: int, dimension: int) -> lis
 
 @dataclass(frozen=True, eq=False)
 class TurnedClients:
-    """All clients along their own axes, residuals about the pooled fit: the letters of
-    `likelihood.Likelihood`.
-    """
+    """All clients along their axes, residuals about the pooled fit, in `Likelihood`'s letters."""
 
     x: Array
     # the shared unknowns as seen there, in coordinates where G'G = I, and the residuals u as the
-    # last column
-    Gu: Array
+    # last column; in single precision where there are many, whose errors average out
+    Gu: NDArray[np.floating[Any]]
+    squares: Array  # u^2, residual by residual
     rest: float
     freedom: int
 
     def sums(self, ratios: Array) -> Array:
-        """The lower triangle of [G u]'K[G u] at each ratio c, K = c/(c + x): what the deviance is
-        made of, (ratios, d + 1, d + 1).
-        """
+        """Lower triangles of [G u]'K[G u] by ratio c, K = c/(c + x): (ratios, d + 1, d + 1)."""
         root = np.sqrt(shrink_factors(ratios, self.x))
+        root = root.astype(self.Gu.dtype)
         edges = np.linspace(0, self.x.size, SEGMENTS + 1).astype(int)
+        width, kind = self.Gu.shape[1], self.Gu.dtype
+        add_products = scipy.linalg.blas.get_blas_funcs("syrk", dtype=kind)
 
         def add_up(place: int) -> Array:
-            out = np.zeros((ratios.size, self.Gu.shape[1], self.Gu.shape[1]))
-            room = np.empty((BLOCK, self.Gu.shape[1]))
-            for start in range(edges[place], edges[place + 1], BLOCK):
-                part = slice(start, min(start + BLOCK, edges[place + 1]))
-                for k, each in enumerate(root[:, part]):
-                    weighed = np.multiply(each[:, None], self.Gu[part], out=room[: each.size])
-                    # the transpose is in the order of Fortran, and is added to in place
-                    scipy.linalg.blas.dsyrk(1.0, weighed.T, 1.0, out[k].T, overwrite_c=True)
-            return out
+            total = np.zeros((ratios.size, width, width))
+            room = np.empty((BLOCK, width), dtype=kind)
+            for first in range(edges[place], edges[place + 1], PIECE):
+                out = np.zeros(total.shape, dtype=kind)
+                last = min(first + PIECE, edges[place + 1])
+                for start in range(first, last, BLOCK):
+                    part = slice(start, min(start + BLOCK, last))
+                    for k, each in enumerate(root[:, part]):
+                        weighed = np.multiply(each[:, None], self.Gu[part], out=room[: each.size])
+                        # the transpose is in the order of Fortran, and is added to in place
+                        add_products(1.0, weighed.T, 1.0, out[k].T, overwrite_c=True)
+                total += out
+            return total
 
-        return np.asarray(sum(in_threads(add_up, SEGMENTS, self.Gu.shape[1])))
-
-    @cached_property
-    def squares(self) -> Array:
-        """u^2, residual by residual."""
-        return np.asarray(self.Gu[:, -1] ** 2)
+        return np.asarray(sum(in_threads(add_up, SEGMENTS, width)))
 
     def deviance(self, ratio: float, sums: Array) -> tuple[float, float]:
-        """-2 log restricted likelihood at its best noise, and the residual sum of squares that
-        gives it.
+        """-2 log restricted likelihood at its best noise, and the residual sum of squares for it.
 
         The length u'Ku, which many samples make large, is summed here at the ratio itself: `sums`
         need be no more exact than the unknowns require.
@@ -133,8 +128,7 @@ class TurnedClients:
 
 
 class RatioWindow:
-    """The sums of `Turned` about one log c, from a few Chebyshev nodes: one pass over the samples
-    serves every point there.
+    """The sums of `Turned` about one log c from Chebyshev nodes: one pass serves every point.
 
     In z = (c - m)/(c + m) the weight c/(c + x) = (1 + z) m/((m + x) + (m - x) z) is nearly a line
     where x is near m, and a few nodes make it exact. Its ends are known, 0 without noise (z = -1)
@@ -177,9 +171,7 @@ class RatioWindow:
         return np.asarray(self.pivot * np.exp(2 * np.arctanh(middle + wide * np.cos(self.angles))))
 
     def weights(self, log: float) -> Array:
-        """What the nodes count at log c, and last what the end without a radius does: the
-        polynomial through them and both ends.
-        """
+        """Weights at log c of the nodes and, last, of the end without a radius."""
         middle, wide = self.ends
         z = np.tanh((log - np.log(self.pivot)) / 2)
         degree = np.arange(self.angles.size)
@@ -209,9 +201,7 @@ def shrink_factors(ratios: Array, x: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class DevianceCurve:
-    """Deviance and log residual sum along log c, its lowest point, and whether no radius at all
-    fits nearly as well.
-    """
+    """Deviance and log residual sum along log c, the minimum, and whether radius 0 fits as well."""
 
     logs: Array
     deviance: Array
@@ -226,9 +216,7 @@ class DevianceCurve:
 
 
 def trace_deviance(turned: TurnedClients, start: float, error: float) -> DevianceCurve:
-    """Sample the deviance around `start` (with a first guess of its error in log c) as far out as
-    it matters.
-    """
+    """Sample the deviance around `start` (and a guess of its error in log c) as far as matters."""
     middle = float(np.log(max(float(np.mean(turned.x)), np.finfo(float).tiny)))
     low, high = middle - RATIO_SPAN, middle + RATIO_SPAN
     seen: dict[float, tuple[float, float]] = {}
@@ -267,9 +255,7 @@ def trace_deviance(turned: TurnedClients, start: float, error: float) -> Devianc
 
 
 def thin_points(seen: dict[float, tuple[float, float]], least: float) -> Array:
-    """The points seen, the lowest first, without those too near another: between such a pair a
-    spline magnifies rounding.
-    """
+    """The points seen, lowest first, less those too near another, which magnify rounding."""
     kept: list[float] = []
     for at in sorted(seen, key=lambda each: seen[each][0]):
         if all(abs(at - other) >= least for other in kept):
@@ -280,9 +266,7 @@ def thin_points(seen: dict[float, tuple[float, float]], least: float) -> Array:
 def descend(
     look: Callable[[float], float], here: float, step: float, low: float, high: float
 ) -> tuple[float, float]:
-    """The lowest point by parabolas, and the error that the curvature there gives: deviance 1 above
-    the least.
-    """
+    """The lowest point by parabolas, and the error by the curvature there: 1 above the least."""
     for _ in range(40):
         left, right = max(here - step, low), min(here + step, high)
         below, now, above = look(left), look(here), look(right)
@@ -307,9 +291,7 @@ def descend(
 def draw_variances(
     curve: DevianceCurve, turned: TurnedClients, dimension: int, grid: Array
 ) -> Array:
-    """(noise^2, radius^2) as the likelihood leaves them open, at the given points of the unit
-    square: (B, 2).
-    """
+    """(noise^2, radius^2) as the likelihood allows, at points of the unit square: (B, 2)."""
     middle = np.log(np.mean(turned.x))
     shrunk = 1 / (1 + np.exp(middle - curve.logs))
     weight = np.exp(-curve.deviance / 2) * shrunk * (1 - shrunk)
@@ -321,9 +303,7 @@ def draw_variances(
 
 
 def even_points(count: int, width: int) -> Array:
-    """Points that fill a cube evenly (the additive recurrence of Roberts): draws that are the same
-    every time.
-    """
+    """Points that fill a cube evenly (Roberts' additive recurrence), the same every time."""
     root = 2.0
     for _ in range(60):
         root = (1 + root) ** (1 / (width + 1))
@@ -334,9 +314,7 @@ def even_points(count: int, width: int) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class JointDraws:
-    """Draws (B, 3) of noise^2, radius^2 and centre^2, and whether clients that do not differ fit
-    nearly as well.
-    """
+    """Draws (B, 3) of noise^2, radius^2, centre^2, and whether equal clients fit nearly as well."""
 
     draws: Array
     flat: bool
@@ -344,9 +322,7 @@ class JointDraws:
 
 @dataclass(frozen=True, eq=False)
 class LikelihoodSurface:
-    """Twice the log likelihood, t at its best, and log y'V^{-1}y at the nodes of v (rows) and of u
-    (columns).
-    """
+    """Twice the log likelihood, best t, and log y'V^{-1}y at nodes of v (rows) and u (columns)."""
 
     v: Array
     u: Array
@@ -394,10 +370,8 @@ def likelihood_surface(clients: Iterable[tuple[Array, Array]]) -> LikelihoodSurf
     K /= tau
     edges = np.cumsum([0, *(len(each) for each in X)])
     own = [np.linalg.eigh(K[a:b, a:b]) for a, b in pairwise(edges)]
-    x, U = (
-        np.maximum(np.concatenate([each[0] for each in own]), 0),
-        scipy.linalg.block_diag(*(each[1] for each in own)),
-    )
+    x = np.maximum(np.concatenate([each[0] for each in own]), 0)
+    U = scipy.linalg.block_diag(*(each[1] for each in own))
     K, labels = U.T @ K @ U, U.T @ np.concatenate(y)
     v, u = chebyshev_points(NODES), chebyshev_points(FINE_PARTS)
     twice, squares = np.empty((NODES, FINE_PARTS)), np.empty((NODES, FINE_PARTS))
@@ -412,9 +386,7 @@ def likelihood_surface(clients: Iterable[tuple[Array, Array]]) -> LikelihoodSurf
 
 
 def chebyshev_points(count: int) -> Array:
-    """Points between 0 and 1, denser towards the ends (Chebyshev's): a part may be small, and small
-    parts matter.
-    """
+    """Chebyshev's points between 0 and 1, denser at the ends: a part may be small, and matter."""
     return np.asarray((1 - np.cos(np.pi * (np.arange(count) + 0.5) / count)) / 2)
 
 

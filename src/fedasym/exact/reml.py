@@ -38,9 +38,7 @@ SHARE = 2**24  # numbers in one batch of clients' matrices
 
 @dataclass(frozen=True, eq=False)
 class Point:
-    """The restricted likelihood at some ratios: deviance, noise^2, beta, its information A,
-    gradient by unknown.
-    """
+    """The restricted likelihood at some ratios: deviance, noise^2, beta, information, gradient."""
 
     deviance: float
     noise2: float
@@ -59,10 +57,9 @@ class Point:
 class Components:
     """Variances of clients' coefficients around the shared ones, and what was estimated with them.
 
-    ratios: v_k = tau_k^2/sigma^2 by unknown, 0 where clients do not differ. noise2: sigma^2. beta:
-        the shared model.
-    deviance: -2 log restricted likelihood, up to a constant of the data. parameters: how many
-        ratios were free.
+    ratios: v_k = tau_k^2/sigma^2 by unknown, 0 where clients do not differ.
+    noise2: sigma^2. beta: the shared model. parameters: how many ratios were free.
+    deviance: -2 log restricted likelihood, up to a constant of the data.
     information: of beta, in units of the noise: its covariance is noise2 times the inverse.
     groups: which component each unknown belongs to; -1 for those that serve the shared model only.
     """
@@ -107,7 +104,10 @@ class Likelihood:
         sums, p = self.sums, self.sums.unknowns
         root = np.sqrt(ratios)
         live = root > 0
-        A, rhs, rss, log_det = np.zeros((p, p)), np.zeros(p), float(sums.square.sum()), 0.0
+        A = np.zeros((p, p))
+        rhs = np.zeros(p)
+        rss = float(sums.square.sum())
+        log_det = 0.0
         held: list[tuple[Array, Array]] = []
         for part in self.batches():
             S, b = sums.gram[part], sums.cross[part]
@@ -122,7 +122,8 @@ class Likelihood:
             A, rhs = A + G.sum(0), rhs + h.sum(0)
             held.append((G, h))
         x, axes = np.linalg.eigh(A)
-        x, axes = x[p - self.rank :], axes[:, p - self.rank :]
+        x = x[p - self.rank :]
+        axes = axes[:, p - self.rank :]
         inverse = (axes / x) @ axes.T
         beta = inverse @ rhs
         rss = max(rss - float(rhs @ beta), np.finfo(float).tiny)
@@ -130,9 +131,8 @@ class Likelihood:
         pull, trace = np.zeros(p), np.zeros(p)
         for G, h in held:
             pull += ((h - G @ beta) ** 2).sum(0) / noise2
-            trace += np.einsum("jkk->k", G) - np.einsum(
-                "jkl,lm,jmk->k", G, inverse, G, optimize=True
-            )
+            expected = np.einsum("jkl,lm,jmk->k", G, inverse, G, optimize=True)
+            trace += np.einsum("jkk->k", G) - expected
         deviance = self.freedom * np.log(rss) + log_det + float(np.log(x).sum())
         return Point(float(deviance), noise2, beta, A, pull, trace)
 
@@ -151,39 +151,30 @@ def maximise(
     comes near from anywhere; a bounded quasi-Newton search in units of where it came to ends it,
     zeros included.
     """
-    group, p = np.asarray(groups, np.intp), sums.unknowns
+    group = np.asarray(groups, np.intp)
+    p = sums.unknowns
     shape = np.ones(p) if shape is None else np.asarray(shape, float)
-    likelihood, many = Likelihood(sums), int(group.max(initial=-1)) + 1
+    likelihood = Likelihood(sums)
+    many = int(group.max(initial=-1)) + 1
     member = (group == np.arange(many)[:, None]) * shape  # (components, unknowns)
-
-    def ratios(w: Array) -> Array:
-        return np.asarray(w @ member)
-
     scale = np.array([natural_scale(sums, row) for row in member])
     w = scale.copy()
     for _ in range(WARM if many else 0):
-        point = likelihood.at(ratios(w))
-        moved = np.sqrt(
-            np.maximum(member @ point.pull, 0) / np.maximum(member @ point.trace, 1e-300)
-        )
-        w = np.clip(w * moved, SMALL * scale, None)
+        point = likelihood.at(w @ member)
+        said = member @ point.pull
+        expected = np.maximum(member @ point.trace, 1e-300)
+        w = np.clip(w * np.sqrt(np.maximum(said, 0) / expected), SMALL * scale, None)
     if not many:
         return make_components(likelihood, np.zeros(0), member, group)
 
     def score(z: Array) -> tuple[float, Array]:
         w = np.exp(z)
-        point = likelihood.at(ratios(w))
+        point = likelihood.at(w @ member)
         return point.deviance, w * (member @ point.slope)
 
     bounds = np.log(scale)[:, None] + np.log([SMALL, LARGE])
-    found = scipy.optimize.minimize(
-        score,
-        np.log(w),
-        jac=True,
-        method="L-BFGS-B",
-        bounds=bounds,
-        options={"ftol": 1e-15, "gtol": 1e-6},
-    )
+    told = {"jac": True, "method": "L-BFGS-B", "options": {"ftol": 1e-15, "gtol": 1e-6}}
+    found = scipy.optimize.minimize(score, np.log(w), bounds=bounds, **told)
     best = drop_components(likelihood, np.exp(found.x), member)
     return make_components(likelihood, polish_ratios(likelihood, best, member), member, group)
 
@@ -195,14 +186,13 @@ def drop_components(likelihood: Likelihood, w: Array, member: Array) -> Array:
         without = w.copy()
         without[place] = 0.0
         if (deviance := likelihood.at(without @ member).deviance) <= lowest + FLAT:
-            w, lowest = without, min(deviance, lowest)
+            w = without
+            lowest = min(deviance, lowest)
     return w
 
 
 def polish_ratios(likelihood: Likelihood, w: Array, member: Array) -> Array:
-    """A few steps of Fisher scoring in log w: a search by values of the likelihood ends at half the
-    digits.
-    """
+    """A few steps of Fisher scoring in log w: a search by values ends at half the digits."""
     active = np.flatnonzero(w)
     for _ in range(POLISH if active.size else 0):
         point = likelihood.at(w @ member)
@@ -220,9 +210,7 @@ def polish_ratios(likelihood: Likelihood, w: Array, member: Array) -> Array:
 
 
 def natural_scale(sums: ClientSums, row: Array) -> float:
-    """A component's natural scale: one over the mean square that a sample has along its
-    unknowns.
-    """
+    """A component's scale: one over a sample's mean square along the component's unknowns."""
     power = float(np.diagonal(sums.total) @ row) / max(sums.samples, 1.0)
     return 1 / power if power > 0 else 1.0
 
@@ -230,32 +218,22 @@ def natural_scale(sums: ClientSums, row: Array) -> float:
 def make_components(
     likelihood: Likelihood, w: Array, member: Array, group: NDArray[np.intp]
 ) -> Components:
-    """What was estimated at the ratios w of the components, with the covariance of the
-    estimates.
-    """
+    """What was estimated at the components' ratios w, with the covariance of the estimates."""
     v = np.asarray(w @ member)
     point = likelihood.at(v)
     covariance = covariance_of(information(likelihood, w, member, point))
-    return Components(
-        v,
-        point.noise2,
-        point.beta,
-        point.deviance,
-        int(w.size),
-        point.information,
-        group,
-        covariance,
-    )
+    found = (point.noise2, point.beta, point.deviance, int(w.size), point.information)
+    return Components(v, *found, group, covariance)
 
 
 def information(likelihood: Likelihood, w: Array, member: Array, point: Point) -> Array:
-    """Expected, of log w by component and of log sigma^2 last, with clients apart from the shared
-    model.
+    """Expected, of log w by component and log sigma^2 last, with clients apart from the shared.
 
     1/2 sum_j (G_j[k, l])^2 between ratios, 1/2 sum_j G_j[k, k] between a ratio and log sigma^2, (N
     - rank)/2 for that alone.
     """
-    size, root = int(w.size), np.sqrt(w @ member)
+    size = int(w.size)
+    root = np.sqrt(w @ member)
     J = np.zeros((size + 1, size + 1))
     J[size, size] = likelihood.freedom / 2
     scaled = member * w[:, None]
@@ -285,15 +263,14 @@ def estimate_components(
 ) -> Components:
     """The variances that the data support: of the intercept and of the rest, or of each feature.
 
-    intercept: whether the last unknown is one. personal: by unknown, whether it may differ between
-        clients.
-    shape: by unknown, a common variance's share where one is estimated for all (1: alike in the
-        units given).
+    intercept: whether the last unknown is one.
+    personal: by unknown, whether it may differ between clients.
+    shape: by unknown, its share of a common variance (1: alike in the units given).
 
-    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1), k free
-    ratios for m clients.
+    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1).
     """
-    p, m = sums.unknowns, len(sums.counts)
+    p = sums.unknowns
+    m = len(sums.counts)
     may = np.ones(p, bool) if personal is None else np.asarray(personal, bool)
     features = may.copy()
     features[p - 1 :] &= not intercept
@@ -340,9 +317,7 @@ class Variances:
 
 @dataclass(frozen=True, eq=False)
 class RatioLikelihood:
-    """All clients along their own axes: squared singular values x, residuals u, and the shared
-    unknowns as seen there, G.
-    """
+    """Clients along their axes: squared singular values x, residuals u, shared unknowns G."""
 
     x: Array
     u: Array
@@ -352,39 +327,29 @@ class RatioLikelihood:
 
     @classmethod
     def of(cls, clients: Sequence[Client], pool: SharedSolution | None) -> RatioLikelihood:
-        """Residuals are about the pooled fit: the likelihood is blind to it, and so no digits
-        cancel.
-        """
+        """Residuals are about the pooled fit, which the likelihood ignores: no digits cancel."""
         x = np.concatenate([client.axes[1] ** 2 for client in clients])
         start = np.zeros(clients[0].X.shape[1]) if pool is None else pool.theta
         u = np.concatenate([client.axes[0].T @ (client.y - client.X @ start) for client in clients])
-        # In the pool's coordinates the columns of G are orthogonal: well scaled, without directions
-        # that nobody saw.
-        G = (
-            np.zeros((x.size, 0))
-            if pool is None
-            else np.vstack([pool.root(c.axes[1][:, None] * c.axes[2]) for c in clients])
-        )
+        # In the pool's coordinates the columns of G are orthogonal, without unseen directions.
+        G = np.zeros((x.size, 0))
+        if pool is not None:
+            G = np.vstack([pool.root(c.axes[1][:, None] * c.axes[2]) for c in clients])
         return cls(x, u, G, sum(c.rest for c in clients), sum(c.n for c in clients) - G.shape[1])
 
     def at(self, ratio: float) -> tuple[float, float]:
-        """-2 log restricted likelihood at its best noise, up to a constant, and that noise
-        variance.
+        """-2 log restricted likelihood at its best noise, up to a constant, and noise^2.
 
         k = c/(c + x), P = G'kG, t = P^{-1} G'ku, rss = sum k (u - Gt)^2 + rest, noise^2 =
         rss/freedom: freedom log noise^2 - sum log k + log det P.
         """
         k, P, rss, _ = self._fitted(ratio)
         noise2 = rss / self.freedom
-        return (
-            float(self.freedom * np.log(noise2) - np.log(k).sum() + np.linalg.slogdet(P)[1]),
-            noise2,
-        )
+        deviance = self.freedom * np.log(noise2) - np.log(k).sum() + np.linalg.slogdet(P)[1]
+        return float(deviance), noise2
 
     def slope(self, ratio: float) -> float:
-        """Its derivative in log c, with dk/dlog c = k (1 - k); t is at its best, so that it does
-        not move.
-        """
+        """Its derivative in log c, with dk/dlog c = k (1 - k); t, at its best, does not move."""
         k, P, rss, left = self._fitted(ratio)
         speed = k * (1 - k)
         turned = np.linalg.solve(P, self.G.T @ (speed[:, None] * self.G))
@@ -399,15 +364,11 @@ class RatioLikelihood:
 
 
 def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
-    """Noise and radius of these clients; not `shared`: around the origin, with no common model to
-    estimate.
-    """
-    N, d = sum(client.n for client in clients), clients[0].X.shape[1]
-    pool = (
-        fit_shared(Average(), clients, np.array([client.n / N for client in clients]))
-        if shared
-        else None
-    )
+    """Noise and radius of these clients; not `shared`: about the origin, with no common model."""
+    N = sum(client.n for client in clients)
+    d = clients[0].X.shape[1]
+    weights = np.array([client.n / N for client in clients])
+    pool = fit_shared(Average(), clients, weights) if shared else None
     rank = 0 if pool is None else pool.rank
     if rank >= N:
         raise InvalidInput(
@@ -430,9 +391,7 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
 
 
 def best_ratio(likelihood: RatioLikelihood) -> float:
-    """The likeliest c: a grid, a search around its best, and a Newton step on the slope; infinite
-    when r = 0 does as well.
-    """
+    """The likeliest c: a grid, a search, a Newton step on the slope; infinite if r = 0 fits."""
     scale = np.log(np.mean(likelihood.x) or 1.0)
 
     def deviance(log_ratio: float) -> float:

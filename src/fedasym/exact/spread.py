@@ -78,7 +78,8 @@ def estimate_spread(
     intercept: whether the last unknown is one. personal: by unknown, whether it may differ between
     clients.
     """
-    p, N = clients[0].X.shape[1], sum(client.n for client in clients)
+    p = clients[0].X.shape[1]
+    N = sum(client.n for client in clients)
     if p > MANY_UNKNOWNS or not shared:
         return estimate_many(clients, intercept, personal, shared)
     if len(clients) == 1:
@@ -149,9 +150,7 @@ def about_means(client: Client) -> Client | None:
 def intercept_variance(
     clients: Sequence[Client], noise2: float, variances: Array, shared: bool
 ) -> float:
-    """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part in
-    it.
-    """
+    """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part."""
     means = np.array([mean_row(client) for client in clients])
     x, y = means[:, :-1], means[:, -1]
     if shared:
@@ -214,9 +213,12 @@ def estimate_class_components(
     weights that stay as they are, instead of being estimated. start: where to begin, which saves
     rounds.
     """
-    p, L = samples.features, samples.classes - 1
+    p = samples.features
+    L = samples.classes - 1
     D = np.where(groups >= 0, FIRST, 0.0)
-    T, B, U = FIRST, np.zeros((p, L)), np.zeros((samples.clients, p, L))
+    T = FIRST
+    B = np.zeros((p, L))
+    U = np.zeros((samples.clients, p, L))
     if start is not None:  # a variance that was none once may be some here
         D = np.where(groups >= 0, np.maximum(start.variances, 10 * LEAST), 0.0)
         T, B, U = start.shared_variance, start.shared, start.personal
@@ -225,7 +227,8 @@ def estimate_class_components(
         ridges = ridges_of(p, T, intercept)
         problem = LogisticProblem(samples, D, ridges, weights, free=shared is None)
         point = minimise(problem, problem.standardised(B, U), tolerance=1e-4 * samples.rows)
-        B, U = point.shared, problem.personal(point)
+        B = point.shared
+        U = problem.personal(point)
         D_new, T_new = update_variances(problem, point, groups, intercept)
         changes = np.abs(D_new - D) / (D_new + D + 1e-2)
         change = max(float(changes.max()), abs(T_new - T) / (T_new + T))
@@ -262,7 +265,8 @@ def update_variances(
             if problem.free:
                 T = inverse @ (A.swapaxes(1, 2) @ (w[..., None] * block.X))
                 certain -= np.sum((T @ M) * T, axis=(0, 2))
-    D, active = problem.variances.copy(), groups[problem.active]
+    D = problem.variances.copy()
+    active = groups[problem.active]
     squares = np.sum(point.personal**2, axis=(0, 2))
     for group in np.unique(active):
         here = active == group
@@ -285,9 +289,7 @@ class Penalties:
     shared_variance: float
 
     def scaled(self, factors: Factors) -> Penalties:
-        """Slopes, the last weight (the intercept, if any) and the shared ones, each with its
-        factor.
-        """
+        """Slopes, the last weight (the intercept, if any) and shared ones, times their factors."""
         D = self.variances * factors.slopes
         D[-1] *= factors.intercept / factors.slopes
         return Penalties(np.minimum(D, MOST), self.shared_variance * factors.shared)
@@ -328,7 +330,9 @@ def estimate_penalties(
     start: Estimate | None = None,
 ) -> Estimate:
     """The variances that the samples themselves say."""
-    server, stage, p = algorithm.server, algorithm.personalise, samples.features
+    server = algorithm.server
+    stage = algorithm.personalise
+    p = samples.features
     if server.objective is Objective.JOINT:
         found = estimate_class_components(
             samples,
@@ -339,7 +343,8 @@ def estimate_penalties(
         )
         return Estimate(Penalties(found.variances, found.shared_variance), None, found)
     pooled = None
-    shared, variance = np.zeros((p, samples.classes - 1)), 1.0
+    shared = np.zeros((p, samples.classes - 1))
+    variance = 1.0
     if server.objective is Objective.POOLED:
         pooled = estimate_class_components(
             samples,

@@ -1,3 +1,1 @@
-"""Experiments: from a TOML file to tuned, repeated and compared training runs in a folder that
-survives anything.
-"""
+"""Experiments: from a TOML file to tuned, repeated, compared runs in a folder that survives."""

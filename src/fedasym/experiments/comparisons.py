@@ -11,7 +11,7 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
-from itertools import combinations, pairwise
+from itertools import combinations, pairwise, product
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -30,12 +30,13 @@ MARGIN = 0.005  # accuracies within half a point are the same for practical purp
 EXACT = 16  # up to this many trials every choice of signs is counted
 DRAWS = 100_000  # beyond that, so many random ones
 ROUNDING = 1e-12  # differences of accuracies that are the same but for rounding
+PAIR_HEAD = ["sweep", "first", "second", "difference", "95% interval"]
+PAIR_HEAD += ["p", "p, signs", "p, beyond margin", "verdict"]
 
 
 @dataclass(frozen=True)
 class Paired:
-    """The difference of two algorithms over paired trials, first minus second; NaN where a trial is
-    not finite.
+    """The difference of two algorithms over paired trials; NaN where a trial is not finite.
 
     low, high: 95% interval by Student's t. p: of no difference, by t; permutation: the same by
     flipping signs, which assumes nothing of the distribution. equivalence: p of a difference beyond
@@ -79,10 +80,8 @@ class Comparisons:
         for pair in self.pairs:
             if (pair.sweep, pair.first, pair.second) == which:
                 return pair
-        raise KeyError(
-            f"{which}: the comparisons are"
-            f" {', '.join(str((p.sweep, p.first, p.second)) for p in self.pairs)}"
-        )
+        known = ", ".join(str((p.sweep, p.first, p.second)) for p in self.pairs)
+        raise KeyError(f"{which}: the comparisons are {known}")
 
     def table(self) -> list[dict[str, Any]]:
         """One record per pair: feed it to any data frame."""
@@ -90,58 +89,32 @@ class Comparisons:
 
     def to_json(self) -> str:
         """Full precision."""
-        return json.dumps(
-            [
-                {k: v if isinstance(v, str | int) else json_value(v) for k, v in row.items()}
-                for row in self.table()
-            ]
-        )
+        rows = [
+            {k: v if isinstance(v, str | int) else json_value(v) for k, v in row.items()}
+            for row in self.table()
+        ]
+        return json.dumps(rows)
 
     def __str__(self) -> str:
         if not self.pairs:
             return "There is nothing to compare: it takes two algorithms and two trials."
         fraction = self.statistic != "loss"
-        head = [
-            "sweep",
-            "first",
-            "second",
-            "difference",
-            "95% interval",
-            "p",
-            "p, signs",
-            "p, beyond margin",
-            "verdict",
-        ]
-        rows = [head]
+        rows = [PAIR_HEAD]
         for pair in self.pairs:
-            ends = (
-                f"{show_difference(pair.low, fraction)} to {show_difference(pair.high, fraction)}"
+            middle, low, high = (
+                show_difference(each, fraction) for each in (pair.difference, pair.low, pair.high)
             )
-            cells = [
-                pair.sweep,
-                pair.first,
-                pair.second,
-                show_difference(pair.difference, fraction),
-                ends,
-            ]
-            cells += [show_probability(pair.p), show_probability(pair.permutation)]
-            rows.append(
-                [
-                    *cells,
-                    "-" if pair.equivalence is None else show_probability(pair.equivalence),
-                    pair.verdict,
-                ]
-            )
+            cells = [pair.sweep, pair.first, pair.second, middle, f"{low} to {high}"]
+            cells += map(show_probability, (pair.p, pair.permutation, pair.equivalence))
+            rows.append([*cells, pair.verdict])
         margin = self.pairs[0].margin
         unit = "points of accuracy" if fraction else "loss"
         told = [f"Difference: first minus second, in {unit}, paired by trial."]
         if margin is not None:
             told.append(f"Margin: {show_difference(margin, fraction).lstrip('+')}.")
         told.append(f"Each p is for one comparison; {len(self.pairs)} are shown.")
-        told.append(
-            "Trials repeat training on the same clients and test samples: other clients may differ"
-            " by more."
-        )
+        told.append("Trials repeat training on the same clients and test samples:")
+        told.append("other clients may differ by more.")
         return "\n".join([*align_columns(rows, left=3), "", *textwrap.wrap(" ".join(told), WIDTH)])
 
     __repr__ = __str__
@@ -157,9 +130,11 @@ def show_difference(value: float, fraction: bool) -> str:
     return f"{100 * value:+.2f}" if fraction else f"{'+' if value >= 0 else ''}{number(value)}"
 
 
-def show_probability(value: float) -> str:
+def show_probability(value: float | None) -> str:
     """A probability."""
-    return "-" if np.isnan(value) else "<0.001" if value < 0.001 else f"{value:.3f}"
+    if value is None or np.isnan(value):
+        return "-"
+    return "<0.001" if value < 0.001 else f"{value:.3f}"
 
 
 def compare_finals(
@@ -168,9 +143,7 @@ def compare_finals(
     margin: float | None,
     statistic: str,
 ) -> Comparisons:
-    """Compare algorithms in every sweep; `finals` holds a number per trial, by sweep and
-    algorithm.
-    """
+    """Compare algorithms in every sweep; `finals`: a number per trial, by sweep and algorithm."""
     if margin is not None and not (np.isfinite(margin) and margin > 0):
         raise InvalidInput(
             f"margin is {margin!r}: it must be finite and above 0; leave it out for none"
@@ -179,20 +152,16 @@ def compare_finals(
     found = []
     for sweep, by_name in finals.items():
         names = list(by_name)
-        wanted = asked or [
-            (first, second) for i, first in enumerate(names) for second in names[i + 1 :]
-        ]
+        wanted = asked or list(combinations(names, 2))
         for first, second in wanted:
-            for name in (first, second):
-                if name not in by_name:
-                    raise InvalidInput(
-                        f"pairs has {name}, which has no trials: those that have are"
-                        f" {', '.join(names)}"
-                    )
-            if len(by_name[first]) > 1:
-                found.append(
-                    compare_pair(sweep, first, second, by_name[first] - by_name[second], margin)
+            if missing := [name for name in (first, second) if name not in by_name]:
+                raise InvalidInput(
+                    f"pairs has {missing[0]}, which has no trials: those that have are"
+                    f" {', '.join(names)}"
                 )
+            if len(by_name[first]) > 1:
+                apart = by_name[first] - by_name[second]
+                found.append(compare_pair(sweep, first, second, apart, margin))
     return Comparisons(tuple(found), statistic)
 
 
@@ -209,7 +178,8 @@ def compare_pair(
     """
     from scipy.stats import ttest_1samp
 
-    n, mean = len(differences), float(differences.mean())
+    n = len(differences)
+    mean = float(differences.mean())
     flipped = sign_flips(differences)
     if np.ptp(differences) <= ROUNDING * np.abs(differences).max():  # no variance, so no t
 
@@ -226,15 +196,12 @@ def compare_pair(
         above = ttest_1samp(differences, -margin, alternative="greater").pvalue
         below = ttest_1samp(differences, margin, alternative="less").pvalue
         equivalence = float(max(above, below))
-    ends = float(low), float(high)
-    return Paired(
-        sweep, first, second, n, mean, *ends, float(test.pvalue), flipped, margin, equivalence
-    )
+    told = (float(low), float(high), float(test.pvalue), flipped, margin, equivalence)
+    return Paired(sweep, first, second, n, mean, *told)
 
 
 def sign_flips(differences: Array) -> float:
-    """How often the mean is at least as far from 0 when the sign of every difference is chosen by
-    chance.
+    """How often the mean is as far from 0 when each difference's sign is chosen by chance.
 
     >>> sign_flips(np.array([1.0, 2.0, 3.0]))
     0.25
@@ -280,15 +247,12 @@ class Claims:
 
     def to_json(self) -> str:
         """Full text of every claim."""
-        return json.dumps(
-            {"name": self.name, "claims": [asdict(claim) for claim in self.found]}, indent=2
-        )
+        claims = [asdict(claim) for claim in self.found]
+        return json.dumps({"name": self.name, "claims": claims}, indent=2)
 
     def __str__(self) -> str:
-        lines = [
-            f"{self.name}: the paper's findings on these runs (differences in points, paired 95%"
-            " intervals)"
-        ]
+        units = "differences in points, paired 95% intervals"
+        lines = [f"{self.name}: the paper's findings on these runs ({units})"]
         for claim in self.found:
             lines += ["", f"{claim.verdict.upper()}, over {claim.sweep}: {claim.says}"]
             lines += [f"  {each}" for each in claim.evidence]
@@ -312,15 +276,9 @@ def check_claims(results: Results, margin: float = POINT) -> Claims:
     found: list[Claim] = []
     for sweep in ("seeds", "splits"):
         finals = {name: values for name, values in results.finals(sweep).items() if len(values) > 1}
-        found += [
-            claim
-            for claim in (
-                claim_same(finals, sweep, margin),
-                claim_above(finals, sweep),
-                claim_between(finals, sweep),
-            )
-            if claim
-        ]
+        same = claim_same(finals, sweep, margin)
+        claims = (same, claim_above(finals, sweep), claim_between(finals, sweep))
+        found += [claim for claim in claims if claim]
     found += claim_growing(results)
     if not found:
         raise InvalidInput(
@@ -333,41 +291,38 @@ def check_claims(results: Results, margin: float = POINT) -> Claims:
 Finals = dict[str, np.ndarray]
 
 
+def compare_all(
+    finals: Finals, sweep: str, pairs: Iterable[tuple[str, str]], margin: float | None = None
+) -> list[Paired]:
+    """Every pair, the first less the second."""
+    return [
+        compare_pair(sweep, first, second, finals[first] - finals[second], margin)
+        for first, second in pairs
+    ]
+
+
 def claim_same(finals: Finals, sweep: str, margin: float) -> Claim | None:
     """FTFA, RTFA and MAML come to the same."""
     names = [name for name in PERSONAL if name in finals]
-    pairs = [
-        compare_pair(sweep, first, second, finals[first] - finals[second], margin)
-        for first, second in combinations(names, 2)
-    ]
+    pairs = compare_all(finals, sweep, combinations(names, 2), margin)
     if not pairs:
         return None
     within = [pair.equivalence is not None and pair.equivalence < 0.05 for pair in pairs]
     outside = [pair.low > margin or pair.high < -margin for pair in pairs]
     verdict = SUPPORTED if all(within) else REFUTED if any(outside) else UNDECIDED
-    says = (
-        f"{join_with_and(names)} come to the same, within {100 * margin:g}"
-        f" point{'' if margin == 0.01 else 's'}"
-    )
+    points = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
+    says = f"{join_with_and(names)} come to the same, within {points}"
     return Claim(says, sweep, verdict, tuple(map(describe_difference, pairs)))
 
 
 def claim_above(finals: Finals, sweep: str) -> Claim | None:
     """Personalised models beat the shared one and local training."""
     high, low = ([name for name in names if name in finals] for names in (PERSONAL, LOWER))
-    pairs = [
-        compare_pair(sweep, first, second, finals[first] - finals[second], None)
-        for first in high
-        for second in low
-    ]
+    pairs = compare_all(finals, sweep, product(high, low))
     if not pairs:
         return None
-    return Claim(
-        f"{join_with_and(high)} are above {join_with_and(low)}",
-        sweep,
-        judge_order(pairs),
-        tuple(map(describe_difference, pairs)),
-    )
+    says = f"{join_with_and(high)} are above {join_with_and(low)}"
+    return Claim(says, sweep, judge_order(pairs), tuple(map(describe_difference, pairs)))
 
 
 def claim_between(finals: Finals, sweep: str) -> Claim | None:
@@ -376,11 +331,7 @@ def claim_between(finals: Finals, sweep: str) -> Claim | None:
     if not high or "fedavg" not in finals or "pfedme" not in finals:
         return None
     lowest = min(high, key=lambda name: float(np.mean(finals[name])))
-    order = [("pfedme", "fedavg"), (lowest, "pfedme")]
-    pairs = [
-        compare_pair(sweep, first, second, finals[first] - finals[second], None)
-        for first, second in order
-    ]
+    pairs = compare_all(finals, sweep, [("pfedme", "fedavg"), (lowest, "pfedme")])
     says = f"pfedme is between fedavg and the others ({lowest} is the lowest of them)"
     return Claim(says, sweep, judge_order(pairs), tuple(map(describe_difference, pairs)))
 
@@ -399,27 +350,14 @@ def claim_growing(results: Results) -> list[Claim]:
         trials = sorted(set.intersection(*(set(values) for values in by_epochs.values())))
         if len(amounts) < 2 or len(trials) < 2:
             continue
-        finals = {
-            amount: np.array([by_epochs[amount][trial] for trial in trials]) for amount in amounts
-        }
-        steps = [
-            compare_pair("seeds", more, less, finals[more] - finals[less], None)
-            for less, more in pairwise(amounts)
-        ]
-        whole = compare_pair(
-            "seeds", amounts[-1], amounts[0], finals[amounts[-1]] - finals[amounts[0]], None
-        )
+        finals = {each: np.array([by_epochs[each][trial] for trial in trials]) for each in amounts}
+        order = [(more, less) for less, more in pairwise(amounts)]
+        *steps, whole = compare_all(finals, "seeds", [*order, (amounts[-1], amounts[0])])
         falls = any(step.high < 0 for step in steps)
         verdict = REFUTED if falls or whole.high < 0 else SUPPORTED if whole.low > 0 else UNDECIDED
-        lines = [describe_difference(step, " epoch") for step in (*steps, whole)]
-        claims.append(
-            Claim(
-                f"the gains of {name} grow with its personalization epochs",
-                "seeds",
-                verdict,
-                tuple(lines),
-            )
-        )
+        lines = tuple(describe_difference(step, " epoch") for step in (*steps, whole))
+        says = f"the gains of {name} grow with its personalization epochs"
+        claims.append(Claim(says, "seeds", verdict, lines))
     return claims
 
 
@@ -434,11 +372,8 @@ def describe_difference(pair: Paired, unit: str = "") -> str:
     """A difference with its interval, in points."""
 
     def words(name: str) -> str:
-        return (
-            f"one {name}"
-            if name == "batch"
-            else f"{name}{unit}{'s' if unit and name != '1' else ''}"
-        )
+        plain = f"{name}{unit}{'s' if unit and name != '1' else ''}"
+        return f"one {name}" if name == "batch" else plain
 
     ends = f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}"
     return f"{words(pair.first)} - {words(pair.second)}: {100 * pair.difference:+.2f} ({ends})"

@@ -1,6 +1,4 @@
-"""The verbs `run` and `sweep`: an experiment's pieces, computed here or on a cluster, in a folder
-that survives anything.
-"""
+"""The verbs `run` and `sweep`: an experiment's pieces, computed here or on a cluster."""
 
 from __future__ import annotations
 
@@ -196,7 +194,8 @@ def complete_run(experiment: Experiment, work: Worker) -> Results:
 
 def check_cohort(experiment: Experiment, data: Record) -> None:
     """Refuse before any work what `train` would refuse in the middle of it."""
-    cohort, able = experiment.settings.cohort, sum(n > 0 for n in data.training)
+    cohort = experiment.settings.cohort
+    able = sum(n > 0 for n in data.training)
     alone = all(REGISTRY[name].shares_nothing for name in experiment.algorithms)
     if cohort is not None and cohort > able and not alone:
         raise InvalidInput(
@@ -226,9 +225,7 @@ class Worker:
         }
 
     def complete(self, pieces: Sequence[Piece]) -> list[Finished]:
-        """Have all of these pieces: computed here, or by other processes, whose pieces are waited
-        for at the end.
-        """
+        """Have all these pieces: computed here, or awaited at the end from other processes."""
         finished: dict[str, Finished] = {}
         keyed = {piece.key(self.data): piece for piece in pieces}
         while len(finished) < len(keyed):
@@ -250,9 +247,7 @@ class Worker:
             return (self.found(key, piece) or self.compute(key, piece)) if mine else None
 
     def found(self, key: str, piece: Piece | None = None) -> Finished | None:
-        """A finished piece, if there is one; the lock's holder names the piece, and is told if it
-        is damaged.
-        """
+        """A finished piece, if any; the lock's holder names it, and is told if it is damaged."""
         try:
             return self.folder.piece(key)
         except Damaged as reason:
@@ -353,7 +348,8 @@ def default_grid(
     names: list[Any], federation: Federation, settings: Mapping[str, Any]
 ) -> str | dict[str, Any]:
     """The paper's grids, with steps for the scale of the features unless a protocol is named."""
-    batch, given = settings.get("batch") or Settings.batch, settings.get("intercept")
+    batch = settings.get("batch") or Settings.batch
+    given = settings.get("intercept")
     known = is_size(batch, 1) and not any(name in TRAINED and name not in GRIDS for name in names)
     if settings.get("protocol") is not None or not known:
         return "paper"  # which is refused, like a wrong batch, where all is checked

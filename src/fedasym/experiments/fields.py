@@ -1,6 +1,4 @@
-"""The fields of experiment files: tables as pydantic models, grids that are tuned over, and TOML in
-and out.
-"""
+"""The fields of experiment files: tables as pydantic models, grids to tune over, TOML."""
 
 from __future__ import annotations
 
@@ -39,6 +37,7 @@ except ImportError:
     raise MissingPackage("experiments need pydantic: pip install 'fedasym[experiments]'") from None
 
 # whose gain over the epochs of personalization it draws
+# whose gain from personalization the paper shows
 PERSONALISED = ("ftfa", "maml_fo", "maml_hf")
 MOST = 100_000  # trials that a number alone may ask for: a slip of the finger is no experiment
 BATCH = "batch"  # personalization by a single batch, among numbers of epochs
@@ -179,10 +178,9 @@ class Data(Part):
 
 
 def number_field(name: str) -> tuple[Any, Any]:
-    """A setting of training as a field of the file; None where it is chosen for the data, or by the
-    algorithm.
-    """
-    about, default = ABOUT[name], default_for(name)
+    """A setting of training as a field; None where the data or the algorithm choose it."""
+    about = ABOUT[name]
+    default = default_for(name)
     kind: Any = int if about.whole else float
     return (kind if default is not None else kind | None), Field(default, description=about.meaning)
 
@@ -214,25 +212,19 @@ class Settings(TrainingNumbers):  # type: ignore[misc]
 
     @property
     def rules(self) -> Protocol:
-        """The protocol with its intercept; where the file says neither, as far as it is known
-        without the data.
-        """
+        """The protocol with its intercept, as far as it is known without the data."""
         return resolve_protocol(self.protocol, self.intercept)
 
 
 class Trials(Part):
-    """How often what was chosen is repeated: seeds of training, and reshuffles of training and
-    validation samples.
-    """
+    """How often the choice is repeated: seeds of training, and reshuffled splits."""
 
     seeds: Numbers = tuple(range(1, 12))
     splits: Numbers = ()
 
 
 class Gains(Part):
-    """Runs that show what personalization gains: the same shared model after several numbers of
-    epochs.
-    """
+    """Runs that show personalization's gains: one shared model after several numbers of epochs."""
 
     algorithms: Names = PERSONALISED
     epochs: Epochs = (0, BATCH, 1, 2, 5, 10)
@@ -271,7 +263,8 @@ def complete_grid(grid: Any, names: Sequence[str]) -> Grid:
                 ' "paper"'
             )
         grid = {name: REGISTRY[name].default_grid() for name in names}
-    tried, algorithms = read_grid(grid), find_algorithms(names)[0]
+    tried = read_grid(grid)
+    algorithms = find_algorithms(names)[0]
     return {
         algorithm.name: check_grid(grid_of(algorithm, algorithms, tried), algorithm)
         for algorithm in algorithms
@@ -279,9 +272,7 @@ def complete_grid(grid: Any, names: Sequence[str]) -> Grid:
 
 
 def check_grid(axes: Mapping[str, Iterable[Any]], algorithm: Algorithm) -> Axes:
-    """The values of one algorithm, each once and in its own type, settings in one order: equal
-    grids make equal pieces.
-    """
+    """One algorithm's values, each once, typed and in one order: equal grids, equal pieces."""
     own = own_settings(algorithm)
     for name in axes:
         if name not in TUNED and name not in own:
@@ -331,9 +322,7 @@ def read_toml(path: Path) -> dict[str, Any]:
 
 
 def write_toml(experiment: Experiment) -> str:
-    """An experiment as TOML; what is as by default is written too, so that a later default changes
-    nothing.
-    """
+    """An experiment as TOML, defaults included, so that later defaults change nothing."""
     held = experiment.model_dump(exclude_none=True)
     for table, field in (("trials", "seeds"), ("trials", "splits"), ("gains", "seeds")):
         if table in held:
@@ -372,9 +361,7 @@ def toml_key(name: str) -> str:
 
 
 def toml_value(value: Any) -> str:
-    """A value: JSON's strings are TOML's, but for the one control character that JSON leaves as it
-    is.
-    """
+    """A value: JSON's strings are TOML's, but for the control character that JSON leaves."""
     if isinstance(value, list | tuple):
         return f"[{', '.join(map(toml_value, value))}]"
     if isinstance(value, str):

@@ -1,13 +1,6 @@
-"""A run folder, here or behind a URL: the experiment, the data's record, a sealed file per finished
-piece, locks, a log.
+"""A run folder, here or behind a URL: experiment, data's record, sealed pieces, locks, a log.
 
-Whatever kills a process, what was finished is whole and found again; several processes may fill one
-folder together.
-
-A finished piece is a Parquet file with its own SHA-256 inside: a parser in compiled code may end
-the whole process over bytes that it did not expect, so a flipped bit is noticed before. The seal
-lies between the rows and the footer, where no reader looks: each finds the footer by its length,
-from the file's end, and the rows by their places.
+What was finished is whole and found again, whatever kills a process; several may fill one folder.
 
 A folder behind a URL (s3://, gs://, sftp://, file://, whatever fsspec knows) has a mirror on this
 machine. What is there is fetched once; what is finished is written to the mirror, sent under
@@ -34,42 +27,20 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.core.runtime import PART, explain_unwritable, replace_file, try_lock, write_text
+from fedasym.core.numbers import canonical_json
+from fedasym.core.runtime import (
+    PART,
+    explain_unwritable,
+    is_broken,
+    replace_file,
+    seal_file,
+    try_lock,
+    write_text,
+)
 from fedasym.experiments.data import Record, read_record
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
-
-
-MARK = b"\xfffedasym sha256\xff"  # 0xff is in no text
-SIZE = len(MARK) + hashlib.sha256().digest_size
-END = 8  # bytes that end a Parquet file: the footer's length, and "PAR1"
-
-
-def seal_file(file: bytes) -> bytes:
-    """A Parquet file with its seal.
-
-    >>> file = b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1"
-    >>> len(seal_file(file)) - len(file) == SIZE
-    True
-    """
-    footer = len(file) - END - int.from_bytes(file[-END:-4], "little")
-    return file[:footer] + MARK + hashlib.sha256(file).digest() + file[footer:]
-
-
-def is_broken(file: bytes) -> bool:
-    """Whether a seal says that bytes have changed; a file without one, as older versions wrote
-    them, says nothing.
-
-    >>> file = seal_file(b"PAR1 rows" + b"footer" + bytes([6, 0, 0, 0]) + b"PAR1")
-    >>> is_broken(file), is_broken(file.replace(b"rows", b"rowz"))
-    (False, True)
-    """
-    start = file.rfind(MARK)  # not by the footer's length, which may be what is damaged
-    if start < 0:
-        return False
-    rest = file[:start] + file[start + SIZE :]
-    return file[start + len(MARK) : start + SIZE] != hashlib.sha256(rest).digest()
 
 
 try:
@@ -92,15 +63,6 @@ class Finished(NamedTuple):
     made: dict[str, Any]
 
 
-def canonical_json(value: Any) -> str:
-    """JSON with one form for equal values.
-
-    >>> canonical_json({"b": [1.0, 0.1], "a": None})
-    '{"a":null,"b":[1.0,0.1]}'
-    """
-    return json.dumps(value, sort_keys=True, separators=(",", ":"))
-
-
 def key_of(description: dict[str, Any]) -> str:
     """The name of the piece that these words describe.
 
@@ -112,9 +74,8 @@ def key_of(description: dict[str, Any]) -> str:
 
 def piece_checksum(frame: pl.DataFrame, description: str, made: str) -> str:
     """The checksum of everything in a file, its rows to the last bit."""
-    rows = json.dumps([[name, str(kind)] for name, kind in frame.schema.items()]) + json.dumps(
-        frame.to_dict(as_series=False)
-    )
+    kinds = json.dumps([[name, str(kind)] for name, kind in frame.schema.items()])
+    rows = kinds + json.dumps(frame.to_dict(as_series=False))
     return hashlib.sha256("\n".join((FORMAT, rows, description, made)).encode()).hexdigest()
 
 
@@ -123,12 +84,8 @@ def write_piece(
 ) -> None:
     """Write a piece."""
     texts = canonical_json(description), canonical_json(made)
-    held = {
-        "format": FORMAT,
-        "description": texts[0],
-        "made": texts[1],
-        "sum": piece_checksum(frame, *texts),
-    }
+    held = {"format": FORMAT, "description": texts[0], "made": texts[1]}
+    held["sum"] = piece_checksum(frame, *texts)
     write_frame(path, frame, metadata={META: json.dumps(held)})
 
 
@@ -187,9 +144,8 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.pieces, self.locks = self.path / PIECES, self.path / LOCKS
-        self._read: dict[
-            str, Finished
-        ] = {}  # checked once in a process: nobody writes a finished piece again
+        # checked once in a process: nobody writes a finished piece again
+        self._read: dict[str, Finished] = {}
 
     @classmethod
     def prepared(cls, path: str | Path, experiment: Experiment, data: Record) -> RunFolder:
@@ -198,8 +154,7 @@ class RunFolder:
         try:
             if folder.foreign():
                 raise InvalidInput(
-                    f"into is {str(path)!r}: this folder holds other things; name a new one, or an"
-                    " empty one"
+                    f"into is {str(path)!r}: this folder holds other things; name an empty one"
                 )
             for each in (folder.pieces, folder.locks):
                 each.mkdir(parents=True, exist_ok=True)
@@ -219,19 +174,15 @@ class RunFolder:
         folder = cls(path)
         if not is_run(folder.path):
             raise InvalidInput(
-                f"{path} is not a run folder, with {EXPERIMENT} and {PIECES}: fedasym runs list"
-                " shows those"
+                f"{path} is not a run folder, with {EXPERIMENT} and {PIECES}: see fedasym runs list"
             )
         return folder
 
     def foreign(self) -> bool:
-        """Whether there are other things than a run, or one that another process has only just
-        begun.
-        """
-        begun = (
-            each.name in (PIECES, LOCKS) or each.name.endswith(PART) for each in self.path.glob("*")
-        )
-        return not all(begun) and not is_run(self.path)
+        """Whether there is something other than a run, or one that another process just began."""
+        names = [each.name for each in self.path.glob("*")]
+        begun = all(name in (PIECES, LOCKS) or name.endswith(PART) for name in names)
+        return not begun and not is_run(self.path)
 
     def write(self, name: str, text: str) -> None:
         """Keep a small file."""
@@ -252,9 +203,8 @@ class RunFolder:
         try:
             held = json.loads((self.path / ENVIRONMENT).read_text(encoding="utf-8"))
             words = {str(name): str(value) for name, value in held.items()}
-            "".join(
-                (*words, *words.values())
-            ).encode()  # a ValueError for half a character, which no page can hold
+            # a ValueError for half a character, which no page can hold
+            "".join((*words, *words.values())).encode()
         except (OSError, ValueError, AttributeError, RecursionError):
             return {}
         return words
@@ -282,17 +232,14 @@ class RunFolder:
     def add(self, key: str, frame: Any, description: dict[str, Any], made: dict[str, Any]) -> None:
         """Keep a finished piece."""
         path = self.pieces / f"{key}.parquet"
-        for left in self.pieces.glob(
-            f".{path.name}.*{PART}"
-        ):  # by a process that was killed: only a lock's holder writes
+        # left by a process that was killed: only a lock's holder writes
+        for left in self.pieces.glob(f".{path.name}.*{PART}"):
             left.unlink(missing_ok=True)
         write_piece(path, frame, description, made)
 
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
-        """Try to hold a piece; the system frees it when its holder dies, however it dies. False:
-        another process has it.
-        """
+        """Try to hold a piece; the system frees it when its holder dies. False: it is held."""
         with try_lock(self.locks / f"{key}.lock") as free:
             yield free
 
@@ -307,37 +254,25 @@ class RunFolder:
     def say(self, event: str, key: str, text: str) -> None:
         """Add a line to the log; one write, so that lines of several processes do not mix."""
         when = time.strftime("%Y-%m-%dT%H:%M:%SZ", time.gmtime())
+        line = "\t".join((when, str(os.getpid()), event, key, " ".join(text.split())))
         with (self.path / LOG).open("ab", buffering=0) as file:
-            file.write(
-                (
-                    "\t".join((when, str(os.getpid()), event, key, " ".join(text.split()))) + "\n"
-                ).encode()
-            )
+            file.write(f"{line}\n".encode())
 
     def log(self) -> list[Entry]:
         """All that was said; a line that a killed process left half is passed over."""
         path = self.path / LOG
-        lines = (
-            path.read_text(encoding="utf-8", errors="replace").splitlines() if path.exists() else []
-        )
-        return [
-            Entry(*parts)
-            for parts in (line.split("\t") for line in lines)
-            if len(parts) == len(Entry._fields)
-        ]
+        text = path.read_text(encoding="utf-8", errors="replace") if path.exists() else ""
+        lines = (line.split("\t") for line in text.splitlines())
+        return [Entry(*parts) for parts in lines if len(parts) == len(Entry._fields)]
 
     def clean(self, wanted: set[str]) -> tuple[int, int]:
-        """Remove pieces that the experiment does not ask for, damaged ones, and what killed
-        processes left: files and bytes.
+        """Remove pieces not asked for, damaged ones, and what killed processes left: files, bytes.
 
         What another process is computing right now is left alone.
         """
         removed = size = 0
-        halves = [
-            file
-            for file in self.path.glob(f".*{PART}")
-            if time.time() - file.stat().st_mtime > STALE
-        ]
+        old = time.time() - STALE
+        halves = [file for file in self.path.glob(f".*{PART}") if file.stat().st_mtime < old]
         for file in [*self.pieces.glob("*.parquet"), *self.pieces.glob(f".*{PART}"), *halves]:
             key = file.name.lstrip(".").split(".")[0]
             with self.lock(key) as free:
@@ -432,9 +367,7 @@ def open_store(url: str) -> tuple[Any, str]:
     try:
         import fsspec
     except ImportError:
-        raise MissingPackage(
-            f"{url!r} is a URL, which needs fsspec: pip install 'fedasym[remote]'"
-        ) from None
+        raise MissingPackage(f"{url!r} needs fsspec: pip install 'fedasym[remote]'") from None
     try:
         system, root = fsspec.url_to_fs(url)
     except ImportError as reason:
@@ -452,8 +385,7 @@ def explain_errors(url: str) -> Iterator[None]:
     except Exception as reason:
         what = f"{type(reason).__name__}: {reason}".rstrip(": ")
         raise InvalidInput(
-            f"{url!r} cannot be used: {what}; what is finished is kept, check the address and your"
-            " access"
+            f"{url!r} cannot be used: {what}; finished pieces are kept, check address and access"
         ) from None
 
 

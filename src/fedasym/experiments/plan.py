@@ -1,5 +1,4 @@
-"""The plan: which calls of `train` an experiment is made of, how settings are chosen, and what
-every algorithm is given.
+"""The plan: the calls of `train` in an experiment, how settings are chosen, equal budgets.
 
 A piece is one call of fixed composition, decided by the experiment and by what was chosen, never by
 what is missing: so a resumed run gives the same bits as an undisturbed one. Algorithms with the
@@ -33,13 +32,10 @@ if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
 
 
-NUMBERS = (  # to be raised when training gives other numbers for the same settings
-    "fedasym numbers 1"
-)
+NUMBERS = "fedasym numbers 1"  # to be raised when training gives other numbers
 FIRST = 1  # the seed of tuning, and of training on reshuffled samples
 TUNING, SEEDS, SPLITS, GAINS = "tuning", "seeds", "splits", "gains"
-# of training samples, in regression
-JUDGED = ("training_loss", "exact_loss", "excess", "shared_excess")
+JUDGED = ("training_loss", "exact_loss", "excess", "shared_excess")  # training, in regression
 ONE = " one batch"  # how the single batch is named beside its algorithm
 
 Chosen = dict[str, Values]  # the settings that validation chose, by algorithm
@@ -63,14 +59,13 @@ class Piece:
 
     def description(self, data: Record) -> dict[str, Any]:
         """Everything that its numbers depend on."""
-        told = {
-            name: value
-            for name, value in self.settings.items()
-            if name not in ("protocol", "intercept")
-        }
+        rules = ("protocol", "intercept")
+        told = {name: value for name, value in self.settings.items() if name not in rules}
         protocol = vars(resolve_protocol(self.settings["protocol"], self.settings["intercept"]))
+        # as finished pieces have it
         named = {"bias" if name == "intercept" else name: value for name, value in protocol.items()}
-        return {
+        named["name"] = named["name"].replace("intercept", "bias")
+        found: dict[str, Any] = {
             "numbers": NUMBERS,
             "stage": self.stage,
             "data": {"samples": data.samples, "split": self.dealt(data)},
@@ -81,19 +76,14 @@ class Piece:
                 for name, axes in self.grid.items()
             },
             "settings": told,
-            "protocol": (
-                named | {"name": named["name"].replace("intercept", "bias")}
-            ),  # as finished pieces have it
+            "protocol": named,
             "seeds": list(self.seeds),
-            **(
-                {"stages": [describe_algorithm(each) for each in self.brought.values()]}
-                if self.brought
-                else {}
-            ),
-            **(
-                {"judged": True} if data.task == "regression" else {}
-            ),  # pieces without the excess of training are made again
         }
+        if self.brought:
+            found["stages"] = [describe_algorithm(each) for each in self.brought.values()]
+        if data.task == "regression":  # pieces without the excess of training are made again
+            found["judged"] = True
+        return found
 
     def dealt(self, data: Record) -> str | list[str]:
         """The fingerprints of what trains, validates and tests."""
@@ -107,10 +97,8 @@ class Piece:
     def algorithms(self) -> list[Algorithm]:
         """What to hand to `train`; a single batch is a stage with numbers of its own."""
         known = {name: self.brought.get(name) or REGISTRY[name] for name in self.grid}
-        return [
-            *known.values(),
-            *(make_single_batch(known[name], self.grid[name]) for name in self.one_batch),
-        ]
+        single = (make_single_batch(known[name], self.grid[name]) for name in self.one_batch)
+        return [*known.values(), *single]
 
     def brought_settings(self) -> dict[str, bool]:
         """The settings that these algorithms bring, and whether they are whole numbers."""
@@ -124,33 +112,25 @@ class Piece:
         """What to hand to `train` as its grid."""
         grid = dict(self.grid)
         for algorithm in self.algorithms()[len(self.grid) :]:
-            axes, used = self.grid[algorithm.name.removesuffix(ONE)], used_settings(algorithm)
+            axes = self.grid[algorithm.name.removesuffix(ONE)]
+            used = used_settings(algorithm)
             grid[algorithm.name] = {name: values for name, values in axes.items() if name in used}
         return grid
 
     @property
     def title(self) -> str:
         """In a few words."""
-        steps = {step for axes in self.grid.values() for step in axes.get("server_step", ())}
-        at = (
-            f", server_step {next(iter(steps)):g}"
-            if self.stage == TUNING and len(steps) == 1
-            else ""
-        )
-        kind = "split" if self.splits else "seed"
-        numbers = self.splits or self.seeds
-        which = (
-            ""
-            if self.stage == TUNING
-            else f", {kind}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
-        )
-        return f"{self.stage}: {', '.join(self.grid)}{at}{which}"
+        if self.stage == TUNING:
+            steps = {step for axes in self.grid.values() for step in axes.get("server_step", ())}
+            which = f"server_step {steps.pop():g}" if len(steps) == 1 else ""
+        else:
+            kind, numbers = ("split", self.splits) if self.splits else ("seed", self.seeds)
+            which = f"{kind}{'s' if len(numbers) > 1 else ''} {', '.join(map(str, numbers))}"
+        return f"{self.stage}: {', '.join(self.grid)}" + (f", {which}" if which else "")
 
 
 def make_single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
-    """An algorithm whose clients take one step, on one batch; a stage like Meta keeps the step that
-    was tuned.
-    """
+    """An algorithm whose clients take one step on one batch; Meta and others keep tuned steps."""
     (step,) = axes["local_step"]
     server = algorithm.server.at(local_step=step)  # nothing changes where it has no such setting
     return Algorithm(algorithm.name + ONE, server, Descend(step, 1))
@@ -187,25 +167,20 @@ def placeholder_choice(experiment: Experiment) -> Chosen:
 
 
 def train_settings(experiment: Experiment) -> dict[str, Any]:
-    """What `train` is told in every piece: steps that are not given are the paper's, unless `run`
-    chose them for the data.
-    """
+    """What `train` is told in every piece: steps not given are the paper's, or chosen by `run`."""
     told: dict[str, Any] = experiment.settings.model_dump()
     return told | {name: value for name, value in PAPER_STEPS.items() if told[name] is None}
 
 
 def tuning(experiment: Experiment) -> list[Piece]:
-    """One seed, tested after the last round; fine: one piece for each family and server step,
-    coarse: for each family.
-    """
+    """One seed, tested at the end; a piece per family and server step (fine) or family (coarse)."""
     told = train_settings(experiment)
     told["evaluate_every"] = 0  # the last round decides
     pieces = []
     for family in families(algorithms_to_tune(experiment)):
         grids = {name: experiment.grid[name] for name in family}
-        if experiment.pieces == "coarse" or not any(
-            "server_step" in axes for axes in grids.values()
-        ):
+        stepped = any("server_step" in axes for axes in grids.values())
+        if experiment.pieces == "coarse" or not stepped:
             pieces.append(Piece(TUNING, grids, told, (FIRST,)))
             continue
         fixed: Axes = {"server_step": (told["server_step"],)}
@@ -222,11 +197,11 @@ def tuning(experiment: Experiment) -> list[Piece]:
 
 def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
     """The chosen settings on the seeds and on the splits, and the gains of personalization."""
-    told, gains = train_settings(experiment), experiment.gains
-    pieces = []
+    told = train_settings(experiment)
+    gains = experiment.gains
     together = families(name for name in experiment.algorithms if name in chosen)
     grids = [{name: as_grid(chosen[name]) for name in family} for family in together]
-    pieces += [
+    pieces = [
         Piece(SEEDS, grid, told, seeds)
         for grid in grids
         for seeds in split_trials(experiment, experiment.trials.seeds)
@@ -236,23 +211,15 @@ def trials(experiment: Experiment, chosen: Chosen) -> list[Piece]:
     for family in families(name for name in (gains.algorithms if gains else ()) if name in chosen):
         assert gains is not None
         epochs = tuple(each for each in gains.epochs if isinstance(each, int))
+        given: Axes = {"local_step": (told["local_step"],)}
+        axes = {name: given | as_grid(chosen[name]) for name in family}
+        grid = {
+            name: check_grid(own | {"personal_epochs": epochs}, REGISTRY[name])
+            for name, own in axes.items()
+        }
+        single = tuple(family) if BATCH in gains.epochs else ()
         for seeds in split_trials(experiment, gains.seeds):
-            given: Axes = {"local_step": (told["local_step"],)}
-            grid = {
-                name: check_grid(
-                    given | as_grid(chosen[name]) | {"personal_epochs": epochs}, REGISTRY[name]
-                )
-                for name in family
-            }
-            pieces.append(
-                Piece(
-                    GAINS,
-                    grid,
-                    told,
-                    seeds,
-                    one_batch=tuple(family) if BATCH in gains.epochs else (),
-                )
-            )
+            pieces.append(Piece(GAINS, grid, told, seeds, one_batch=single))
     return pieces
 
 
@@ -263,11 +230,9 @@ def as_grid(values: Values) -> Axes:
 
 def split_trials(experiment: Experiment, numbers: tuple[int, ...]) -> list[tuple[int, ...]]:
     """The seeds or splits of each piece: one at a time, or all."""
-    return (
-        [(number,) for number in numbers]
-        if experiment.pieces == "fine"
-        else [numbers] * bool(numbers)
-    )
+    if experiment.pieces == "fine":
+        return [(number,) for number in numbers]
+    return [numbers] if numbers else []
 
 
 class Score(NamedTuple):
@@ -304,14 +269,8 @@ def scores(experiment: Experiment, name: str, rows: pl.DataFrame, task: str) -> 
 def choose_settings(tried: Sequence[Score], task: str) -> Values | None:
     """The best settings by validation, the first of equal ones; None where nothing can be chosen.
 
-    >>> choose_settings(
-    ...     [
-    ...         Score({"ridge": 1.0}, 0.7, False),
-    ...         Score({"ridge": 2.0}, 0.8, False),
-    ...         Score({"ridge": 3.0}, 0.8, False),
-    ...     ],
-    ...     "classification",
-    ... )
+    >>> tried = [Score({"ridge": 1.0}, 0.7, False), Score({"ridge": 2.0}, 0.8, False)]
+    >>> choose_settings([*tried, Score({"ridge": 3.0}, 0.8, False)], "classification")
     {'ridge': 2.0}
     >>> choose_settings([Score({"ridge": 1.0}, 0.7, True)], "classification") is None
     True
@@ -322,9 +281,7 @@ def choose_settings(tried: Sequence[Score], task: str) -> Values | None:
 
 
 def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Chosen:
-    """What every algorithm goes on with, in their order; one without a sound configuration is left
-    out.
-    """
+    """What every algorithm goes on with, in order, without those that have no sound values."""
     given = fixed_axes(experiment)
     found = {
         name: given[name]
@@ -338,12 +295,8 @@ def chosen_settings(experiment: Experiment, rows: pl.DataFrame, task: str) -> Ch
 def gradients_per_step(name: str, inner_steps: int) -> int:
     """Gradients of a batch that one local step takes.
 
-    >>> (
-    ...     gradients_per_step("fedavg", 5),
-    ...     gradients_per_step("maml_hf", 5),
-    ...     gradients_per_step("pfedme", 5),
-    ... )
-    (1, 4, 5)
+    >>> [gradients_per_step(name, 5) for name in ("fedavg", "maml_hf", "pfedme")]
+    [1, 4, 5]
     """
     return REGISTRY[name].server.at(inner_steps=inner_steps).gradients
 
@@ -355,9 +308,7 @@ def batches_per_epoch(data: Record, batch: int) -> int:
 
 
 def count_planned_steps(name: str, told: dict[str, Any], data: Record) -> tuple[int, int]:
-    """Local steps of one run: those of the shared model, and those of one personalization of all
-    clients.
-    """
+    """Local steps of one run: of the shared model, and of one personalization of all clients."""
     algorithm = REGISTRY[name]
     epoch = batches_per_epoch(data, told["batch"])
     if algorithm.shares_nothing:
@@ -374,71 +325,57 @@ def cohort_of(told: dict[str, Any], data: Record) -> int:
 def estimate_work(piece: Piece, data: Record) -> float:
     """Gradients that a piece takes, roughly: what its share of the time is guessed by."""
     told = piece.settings
-    evaluations = len(
-        Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
-    )
-    total, trajectories = 0, dict[Any, int]()
+    rounds = Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
+    evaluations = len(rounds)
+    total = 0
+    trajectories = dict[Any, int]()
     for name, axes in piece.grid.items():
         alone = REGISTRY[name].shares_nothing
         of_server = server_settings(name)
         for values in combinations(axes):
             full = told | values
             shared, personal = count_planned_steps(name, full, data)
-            trajectories[tuple(full.get(axis) for axis in of_server)] = shared * gradients_per_step(
-                name, full["inner_steps"]
-            )
+            of_run = tuple(full.get(axis) for axis in of_server)
+            trajectories[of_run] = shared * gradients_per_step(name, full["inner_steps"])
             total += personal * (1 if alone else evaluations)
-    return (
-        float((total + sum(trajectories.values())) * len(piece.seeds) * max(len(piece.splits), 1))
-        or 1.0
-    )
+    repeats = len(piece.seeds) * max(len(piece.splits), 1)
+    return float((total + sum(trajectories.values())) * repeats) or 1.0
 
 
 def server_settings(name: str) -> tuple[str, ...]:
     """The settings that the shared model of an algorithm depends on."""
     algorithm = REGISTRY[name]
-    used = used_settings(algorithm)
-    of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()} - set(
-        algorithm.server.settings()
-    )
-    return tuple(axis for axis in used if axis not in of_client)
+    of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()}
+    of_client -= set(algorithm.server.settings())
+    return tuple(axis for axis in used_settings(algorithm) if axis not in of_client)
 
 
 def describe_budget(experiment: Experiment, data: Record) -> list[str]:
     """What each algorithm was given, and whether that differs."""
-    told, lines, tried = experiment.settings.model_dump(), [], {}
-    trials = experiment.trials
+    told = experiment.settings.model_dump()
+    lines = []
+    tried = {}
+    seeds, splits = map(describe_numbers, (experiment.trials.seeds, experiment.trials.splits))
     for name, axes in experiment.grid.items():
         tried[name] = len(combinations(axes))
         shared, personal = count_planned_steps(name, told, data)
         each = gradients_per_step(name, told["inner_steps"])
         parts = []
         if shared:
-            sizes = (
-                f"{told['rounds']} rounds of {cohort_of(told, data)} clients with"
-                f" {told['local_steps']} steps"
-            )
-            parts.append(
-                f"{sizes}, {shared:,} in all" + (f", of {each} gradients each" if each > 1 else "")
-            )
+            clients = cohort_of(told, data)
+            sizes = f"{told['rounds']} rounds of {clients} clients with {told['local_steps']} steps"
+            more = f", of {each} gradients each" if each > 1 else ""
+            parts.append(f"{sizes}, {shared:,} in all{more}")
         if personal:
             epochs = told["rounds"] if REGISTRY[name].shares_nothing else told["personal_epochs"]
             parts.append(f"{epochs} epochs of each client's own, {personal:,} steps in all")
-        tuned = (
-            f"{tried[name]} configurations tried with seed 1"
-            if tried[name] > 1
-            else "one configuration, not tuned"
-        )
-        repeated = (
-            f"then seeds {describe_numbers(trials.seeds)} and splits"
-            f" {describe_numbers(trials.splits)}"
-        )
-        lines.append(f"{name}: {tuned}, {repeated}; a run takes {'; '.join(parts) or 'no steps'}.")
+        tuned = "one configuration, not tuned"
+        if tried[name] > 1:
+            tuned = f"{tried[name]} configurations tried with seed 1"
+        given = f"{name}: {tuned}, then seeds {seeds} and splits {splits}"
+        lines.append(f"{given}; a run takes {'; '.join(parts) or 'no steps'}.")
     if len(set(tried.values())) > 1:
-        most, least = (
-            max(tried, key=lambda name: tried[name]),
-            min(tried, key=lambda name: tried[name]),
-        )
+        most, least = (end(tried, key=lambda name: tried[name]) for end in (max, min))
         counts = f"{most} {tried[most]} and {least} {tried[least]} configurations"
         lines.append(
             f"Tuning budgets differ, {counts}: the comparison favours those that tried more."

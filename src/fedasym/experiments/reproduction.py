@@ -1,10 +1,8 @@
-"""What can be reproduced of the paper: targets and how far they are, published curves beside ours,
-theory beside both.
+"""What can be reproduced of the paper: targets, published curves beside ours, theory.
 
 `paper/published.json` holds, by data set, `seeds`, `splits` and `gains`: for each algorithm (and
-number of personalization epochs) the rounds and, for each round, an accuracy per trial; `"mean":
-"clients"` marks the two local curves that the paper averaged over clients alike instead of pooling
-samples.
+number of personalization epochs) the rounds and an accuracy per round and trial; `"mean":
+"clients"` marks the two local curves that the paper averaged over clients, not over samples.
 
 `foreseen.json`, in a run folder or among saved tables, holds what the advisor says before training:
 accuracies by algorithm, means over clients, or why there are none.
@@ -49,23 +47,6 @@ def find_target(name: str) -> str:
     return find_entry("target", name, TARGETS)
 
 
-def prepare_features(name: str, device: str | None, progress: Progress | None) -> Path:
-    """The features of a data set: found, or made."""
-    from fedasym.pretraining import features, pretrain
-    from fedasym.pretraining.recipes import chosen_network, features_file
-
-    try:
-        return features_file(name)
-    except InvalidInput:
-        pass
-    where = {"gpu": "cuda"}.get(device or "", device)
-    try:
-        chosen_network(name, None)
-    except InvalidInput:
-        pretrain(name, device=where, progress=progress)
-    return features(name, device=where, progress=progress)
-
-
 PRODUCTS = {  # the stage of an experiment, and what is made of it
     "seeds": "figure and table: accuracy, 11 seeds",
     "splits": "figure and table: accuracy, 11 splits",
@@ -91,25 +72,16 @@ def agenda(name: str, runs: str | Path = RUNS) -> tuple[str, list[Item]]:
     """
     if name == "theory":
         drawn = (Path(runs, name) / "aspect.png").is_file()
-        return f"theory: {TARGETS[name]}", [
-            Item(THEORY_FIGURES, "minutes on two cores", "drawn" if drawn else "not yet")
-        ]
-    counts, done = count_runs(name), count_pieces(Path(runs, name))
+        item = Item(THEORY_FIGURES, "minutes on two cores", "drawn" if drawn else "not yet")
+        return f"theory: {TARGETS[name]}", [item]
+    counts = count_runs(name)
+    done = count_pieces(Path(runs, name))
     items = []
     for stage, what in PRODUCTS.items():
         ready, planned = done.get(stage, (0, 0))
-        state = (
-            "not yet"
-            if not ready
-            else "done"
-            if ready == planned
-            else f"{ready} of {planned} pieces"
-        )
-        items.append(
-            Item(
-                what, f"{counts[stage]} {'configurations' if stage == 'tuning' else 'runs'}", state
-            )
-        )
+        state = "done" if ready == planned else f"{ready} of {planned} pieces"
+        unit = "configurations" if stage == "tuning" else "runs"
+        items.append(Item(what, f"{counts[stage]} {unit}", state if ready else "not yet"))
     return f"{name}: {TARGETS[name]} ({describe_data_here(name)})", items
 
 
@@ -119,15 +91,14 @@ def count_runs(name: str) -> dict[str, int]:
     from fedasym.experiments.spec import Experiment
 
     experiment = Experiment.paper(name)
-    gains, trials = experiment.gains, experiment.trials
-    return {
-        "tuning": sum(len(combinations(axes)) for axes in experiment.grid.values()),
-        "seeds": len(experiment.algorithms) * len(trials.seeds),
-        "splits": len(experiment.algorithms) * len(trials.splits),
-        "gains": (
-            0 if gains is None else len(gains.algorithms) * len(gains.epochs) * len(gains.seeds)
-        ),
-    }
+    gains = experiment.gains
+    trials = experiment.trials
+    many = len(experiment.algorithms)
+    counts = {"tuning": sum(len(combinations(axes)) for axes in experiment.grid.values())}
+    counts |= {"seeds": many * len(trials.seeds), "splits": many * len(trials.splits), "gains": 0}
+    if gains is not None:
+        counts["gains"] = len(gains.algorithms) * len(gains.epochs) * len(gains.seeds)
+    return counts
 
 
 def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
@@ -140,17 +111,16 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
     if not is_run(place):
         return {}
     folder = RunFolder.existing(place)
-    experiment, data = folder.experiment(), folder.data()
+    experiment = folder.experiment()
+    data = folder.data()
     known = wanted_pieces(folder)[1] is not None
     chosen = Results.read(place).tuned if known else plan.placeholder_choice(experiment)
     pieces = [*plan.tuning(experiment), *plan.trials(experiment, chosen)]
     counts: dict[str, tuple[int, int]] = {}
     for piece in pieces:
         ready, planned = counts.get(piece.stage, (0, 0))
-        there = (folder.pieces / f"{piece.key(data)}.parquet").is_file() and (
-            known or piece.stage == plan.TUNING
-        )
-        counts[piece.stage] = ready + there, planned + 1
+        there = (folder.pieces / f"{piece.key(data)}.parquet").is_file()
+        counts[piece.stage] = ready + (there and (known or piece.stage == plan.TUNING)), planned + 1
     return counts
 
 
@@ -190,34 +160,24 @@ class PaperCurve(NamedTuple):
 
 
 class PaperCurves(NamedTuple):
-    """What the paper has of a data set: curves by sweep and algorithm, gains by algorithm and
-    epochs.
-    """
+    """The paper's results on a data set: curves by sweep and algorithm, gains by epochs."""
 
     name: str  # of the paper's data set
     trials: dict[str, dict[str, PaperCurve]]
     gains: dict[str, dict[str, PaperCurve]]
 
     def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
-        """Rounds and accuracies (trials, rounds) by sweep and algorithm, as figures take them;
-        gains by "ftfa 10".
-        """
-        named = {
-            f"{name} {epochs}": each
-            for name, by in self.gains.items()
-            for epochs, each in by.items()
-        }
-        return {
-            sweep: {
-                name: (each.rounds.astype(int).tolist(), each.accuracy) for name, each in by.items()
-            }
-            for sweep, by in (self.trials | ({"gains": named} if named else {})).items()
-        }
+        """Rounds and accuracies (trials, rounds) by sweep and algorithm; gains by "ftfa 10"."""
+        gains = self.gains.items()
+        named = {f"{name} {epochs}": each for name, by in gains for epochs, each in by.items()}
+        found: dict[str, dict[str, tuple[list[int], Array]]] = {}
+        for sweep, by in (self.trials | ({"gains": named} if named else {})).items():
+            found[sweep] = {key: (each.rounds.tolist(), each.accuracy) for key, each in by.items()}
+        return found
 
 
 def published_accuracies(name: str) -> PaperCurves | None:
-    """The paper's curves for a data set, or for the one that it stands in for; None where there are
-    none.
+    """The paper's curves for a data set, or for the one it stands in for; None without any.
 
     >>> curves = published_accuracies("cifar100")
     >>> round(float(curves.trials["splits"]["ftfa"].final.mean()), 4)
@@ -241,8 +201,7 @@ def published_accuracies(name: str) -> PaperCurves | None:
 
 
 def curves_of(name: str) -> dict[str, dict[str, tuple[list[int], Array]]] | None:
-    """What figures draw beside a run: none for a stand-in, since accuracies on other data do not
-    belong on one axis.
+    """What figures draw beside a run: none for a stand-in, whose accuracies are of other data.
 
     >>> sorted(curves_of("cifar100")), curves_of("digits")
     (['gains', 'seeds', 'splits'], None)
@@ -254,17 +213,14 @@ def curves_of(name: str) -> dict[str, dict[str, tuple[list[int], Array]]] | None
 @cache
 def read_published() -> dict[str, Any]:
     """The file, read once."""
-    loaded: dict[str, Any] = json.loads(FILE.read_text())
-    return loaded
+    return dict(json.loads(FILE.read_text()))
 
 
 def read_curve(entry: dict[str, Any]) -> PaperCurve:
     """One curve of the file."""
-    return PaperCurve(
-        np.array(entry["rounds"]),
-        np.array(entry["accuracy"], float).T,
-        entry.get("mean") == "clients",
-    )
+    rounds = np.array(entry["rounds"], int)
+    accuracy = np.array(entry["accuracy"], float).T
+    return PaperCurve(rounds, accuracy, entry.get("mean") == "clients")
 
 
 PAPER_HEAD = ["sweep", "algorithm", "ours", "worst–best", "paper", "worst–best", "ours - paper"]
@@ -284,28 +240,21 @@ def compare_with_paper(results: Results, name: str) -> str | None:
         for algorithm, values in pooled.items():
             curve = curves.get(algorithm)
             ours = alike[algorithm] if curve is not None and curve.over_clients else values
-            theirs = (
-                ["-", "-", "-"]
-                if curve is None
-                else [*show_spread(curve.final), f"{100 * (ours.mean() - curve.final.mean()):+.2f}"]
-            )
+            theirs = ["-", "-", "-"]
+            if curve is not None:
+                ahead = 100 * (ours.mean() - curve.final.mean())
+                theirs = [*show_spread(curve.final), f"{ahead:+.2f}"]
             rows.append([sweep, algorithm, *show_spread(ours), *theirs])
-    what = (
-        ""
-        if paper.name == name
-        else f" These are not the paper's data: {name} stands in for {paper.name}."
-    )
-    return "\n".join(
-        [*columns(rows, left=2), "", f"Percent after the last round, mean over trials.{what}"]
-    )
+    words = "Percent after the last round, mean over trials."
+    if paper.name != name:
+        words += f" These are not the paper's data: {name} stands in for {paper.name}."
+    return "\n".join([*columns(rows, left=2), "", words])
 
 
 def show_spread(values: Array) -> list[str]:
     """Mean, and worst to best."""
-    return [
-        f"{100 * np.mean(values):.2f}",
-        f"{100 * np.min(values):.2f}–{100 * np.max(values):.2f}",
-    ]
+    mean, low, high = (f"{100 * end(values):.2f}" for end in (np.mean, np.min, np.max))
+    return [mean, f"{low}–{high}"]
 
 
 WORLD = Population(radius=1.0, noise=0.5, aspect=2.0, norm=2.0)
@@ -320,8 +269,7 @@ SIZES = {False: {"dimension": 200, "trials": 8}, True: {"dimension": 60, "trials
 def simulate_limits(
     folder: str | Path, *, quick: bool = False, progress: Progress | None = None
 ) -> dict[str, Simulation[Simulated]]:
-    """Simulate along clients, noise and aspect, and draw each beside the predictions; finished
-    trials are kept in the folder.
+    """Simulate along clients, noise and aspect, drawn beside predictions; finished trials stay.
 
     `simulate_limits("runs/theory", quick=True)` is `fedasym reproduce theory --quick`.
     """
@@ -352,9 +300,7 @@ THEORY_HEAD = ["algorithm", "theory", "advised", "measured", "off by"]
 
 
 class Foreseen(NamedTuple):
-    """Accuracies by algorithm: by the theory on the estimated population, and by what the advisor
-    trusts; or a reason.
-    """
+    """Accuracies by algorithm: the theory's, and those the advisor trusts; or a reason."""
 
     theory: dict[str, float]
     advised: dict[str, float]
@@ -374,9 +320,8 @@ class Row(NamedTuple):
 
 def keep_foresight(folder: Path, found: Foreseen) -> None:
     """Write the file."""
-    write_text(
-        folder / FORESIGHT_FILE, json.dumps({"format": FORMAT} | found._asdict(), indent=2) + "\n"
-    )
+    text = json.dumps({"format": FORMAT} | found._asdict(), indent=2)
+    write_text(folder / FORESIGHT_FILE, f"{text}\n")
 
 
 def read_foresight(folder: str | Path) -> Foreseen | None:
@@ -389,28 +334,19 @@ def read_foresight(folder: str | Path) -> Foreseen | None:
         accuracies = [*found.theory.values(), *found.advised.values()]
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
         return None
-    fits = set(found.theory) == set(found.advised) and all(
-        isinstance(each, float) for each in accuracies
-    )
-    return (
-        found
-        if fits and isinstance(found.reason, str | None) and isinstance(found.merged, int | None)
-        else None
-    )
+    sound = isinstance(found.reason, str | None) and isinstance(found.merged, int | None)
+    sound = sound and all(isinstance(each, float) for each in accuracies)
+    return found if sound and set(found.theory) == set(found.advised) else None
 
 
 def foresight_rows(results: Results) -> list[Row]:
-    """Predicted beside measured: means over clients after the last round, over the seeds or else
-    the splits.
-    """
+    """Predicted beside measured: means over clients at the end, over seeds or else splits."""
     foreseen = results.foreseen
     if foreseen is None or results.task != "classification":
         return []
     sweep = "seeds" if results.experiment.trials.seeds else "splits"
-    measured = {
-        name: float(np.mean(values))
-        for name, values in results.finals(sweep, "mean_accuracy").items()
-    }
+    finals = results.finals(sweep, "mean_accuracy")
+    measured = {name: float(np.mean(values)) for name, values in finals.items()}
     pairs = [(name, LIKE.get(name, name), value) for name, value in measured.items()]
     return [
         Row(name, foreseen.theory[of], foreseen.advised[of], value)
@@ -420,32 +356,23 @@ def foresight_rows(results: Results) -> list[Row]:
 
 
 def describe_agreement(found: list[Row], merged: int | None = None) -> str:
-    """Where the rankings agree, in a sentence; levels can be compared where no classes were
-    merged.
-    """
-    advised, measured = (
-        np.array([getattr(row, name) for row in found]) for name in ("advised", "measured")
-    )
+    """Where the rankings agree, in a sentence; levels compare only where no classes were merged."""
+    advised = np.array([row.advised for row in found])
+    measured = np.array([row.measured for row in found])
     first, best = found[int(np.argmax(advised))], found[int(np.argmax(measured))]
-    right = (
-        "which is the best measured"
-        if first == best
-        else (
-            f"{100 * (best.measured - first.measured):.2f} points below {best.algorithm}, the best"
-            " measured"
-        )
-    )
+    right = "which is the best measured"
+    if first != best:
+        below = f"{100 * (best.measured - first.measured):.2f} points below"
+        right = f"{below} {best.algorithm}, the best measured"
     pairs = [(i, j) for i in range(len(found)) for j in range(i)]
     same = sum((advised[i] - advised[j]) * (measured[i] - measured[j]) >= 0 for i, j in pairs)
-    levels = (
-        f"advised accuracies are off by at most {100 * float(np.abs(advised - measured).max()):.1f}"
-        " points"
-        if merged is None
-        else (
+    off = 100 * float(np.abs(advised - measured).max())
+    levels = f"advised accuracies are off by at most {off:.1f} points"
+    if merged is not None:
+        levels = (
             f"advised are accuracies in a coarser task, the {MOST_CLASSES - 1} commonest of"
             f" {merged:,} classes and one of all others, so that only their order can be compared"
         )
-    )
     order = f"Of {len(pairs)} pairs {same} are in the measured order; {levels}."
     return f"The advisor puts {first.algorithm} first, {right}. {order}"
 
@@ -455,21 +382,16 @@ def compare_with_theory(results: Results) -> str | None:
     found = foresight_rows(results)
     if results.foreseen is None or not found:
         return None
-    merged = results.foreseen.merged
-    table = [
-        THEORY_HEAD,
-        *(
-            [row.algorithm, *map(show_share, row[1:]), "-" if merged else show_error(row)]
-            for row in found
-        ),
-    ]
-    return "\n".join([*columns(table, left=1), "", describe_agreement(found, merged)])
+    table = [THEORY_HEAD]
+    for row in found:
+        off = "-" if results.foreseen.merged else show_error(row)
+        table.append([row.algorithm, *map(show_share, row[1:]), off])
+    words = describe_agreement(found, results.foreseen.merged)
+    return "\n".join([*columns(table, left=1), "", words])
 
 
 def show_error(row: Row) -> str:
-    """Advised less measured, in points; it says nothing where classes were merged, and these are
-    accuracies in two tasks.
-    """
+    """Advised less measured, in points; not where classes were merged, which makes two tasks."""
     return f"{100 * (row.advised - row.measured):+.2f}"
 
 

@@ -1,6 +1,4 @@
-"""What an experiment found, from its run folder alone or from saved tables; and its printed
-form.
-"""
+"""What an experiment found, from its run folder or from saved tables; its printed form."""
 
 from __future__ import annotations
 
@@ -129,9 +127,7 @@ def describe_settings(settings: dict[str, Any]) -> str:
 
 
 def sweep_lines(results: Results, sweep: str) -> list[str]:
-    """The paper's table: pooled mean with worst to best trial, beside the clients' mean and the
-    worst decile.
-    """
+    """The paper's table: pooled mean, worst to best trial, clients' mean, worst decile."""
     heads = HEADS[results.task]
     kept = [
         name
@@ -195,10 +191,10 @@ def gain_lines(results: Results) -> list[str]:
 
 
 def omission_notes(results: Results) -> list[str]:
-    """Algorithms for which nothing could be chosen, trials that diverged, and a missing
-    baseline.
-    """
-    notes, experiment, data = [], results.experiment, results.data
+    """Algorithms without a choice, trials that diverged, and a missing baseline."""
+    notes = []
+    experiment = results.experiment
+    data = results.data
     tuned = results.tuning.filter(results.tuning["chosen"])["algorithm"].to_list()
     for name in experiment.algorithms:
         tried = results.tuning.filter(results.tuning["algorithm"] == name)
@@ -227,9 +223,7 @@ def omission_notes(results: Results) -> list[str]:
 
 
 def convergence_notes(results: Results) -> list[str]:
-    """The algorithms whose chosen settings did not take training to its end; fine-tuning may be
-    meant to stop early.
-    """
+    """Algorithms whose chosen settings did not converge; fine-tuning may be meant to stop early."""
     short: list[str] = []
     early: list[str] = []
     for name in results.tuned:
@@ -263,7 +257,8 @@ def convergence_notes(results: Results) -> list[str]:
 
 def edge_notes(results: Results) -> list[str]:
     """The steps and ridges that were chosen at the end of three or more values tried."""
-    ends, name = [], validation_score(results.task)
+    ends = []
+    name = validation_score(results.task)
     sign = -1 if results.task == "regression" else 1
     for algorithm, settings in results.tuned.items():
         tried = [
@@ -298,8 +293,7 @@ def edge_notes(results: Results) -> list[str]:
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Results(Result):
-    """Tables of an experiment, polars frames; made by `fedasym.run` and `fedasym.sweep`, or read
-    from a folder.
+    """Tables of an experiment, polars frames, by `fedasym.run`, `fedasym.sweep` or from a folder.
 
     tuning: algorithm, the settings that were varied, validation_accuracy (regression:
         validation_loss), chosen, diverged.
@@ -342,8 +336,10 @@ class Results(Result):
     def read(cls, folder: str | Path) -> Results:
         """The results in a run folder, a path or a URL, as far as they are finished."""
         run = kind_of(folder).existing(folder)
-        experiment, data = run.experiment(), run.data()
-        task, reader = data.task, RunReader(run, data)
+        experiment = run.experiment()
+        data = run.data()
+        task = data.task
+        reader = RunReader(run, data)
         found = reader.finished(plan.tuning(experiment))
         rows = None if reader.missing else tables.join_rows(found, TUNING, task)
         tuned = {} if rows is None else chosen_settings(experiment, rows, task)
@@ -378,9 +374,7 @@ class Results(Result):
         return cls(**load_tables(Path(folder)))
 
     def save(self, folder: str | Path) -> Path:
-        """Write the tables as small files that can be committed and read without the run; returns
-        the folder.
-        """
+        """Write the tables as small files, readable without the run; returns their folder."""
         from fedasym.experiments.tables import save_tables
 
         return save_tables(self, Path(folder))
@@ -414,9 +408,7 @@ class Results(Result):
         )
 
     def table(self) -> list[dict[str, Any]]:
-        """One record per algorithm and sweep: the mean of what it is compared by after the last
-        round, worst and best trial.
-        """
+        """A record per algorithm and sweep: mean, worst and best trial after the last round."""
         worst, best = (np.max, np.min) if self.statistic == "loss" else (np.min, np.max)
         return [
             {
@@ -431,22 +423,16 @@ class Results(Result):
         ]
 
     def plot(self, path: str | Path) -> Path:
-        """Draw the curves of the trials to a file (PNG, SVG or PDF by its ending); returns where it
-        is.
-        """
+        """Draw the trials' curves to a PNG, SVG or PDF file; returns where it is."""
         return write_file("draw results", self, path)
 
     @property
     def budget(self) -> list[str]:
-        """What every algorithm was given, in sentences: configurations, trials, rounds and
-        steps.
-        """
+        """What every algorithm was given: configurations, trials, rounds and steps."""
         return plan.describe_budget(self.experiment, self.data)
 
     def finals(self, sweep: str, statistic: str | None = None) -> dict[str, Array]:
-        """A statistic after the last round, a number per trial, by algorithm; trials that are not
-        there are NaN.
-        """
+        """A statistic after the last round by algorithm, a number per trial; NaN if missing."""
         name = statistic or self.statistic
         if name not in self.trials.columns[4:-1]:
             raise InvalidInput(
@@ -514,9 +500,7 @@ class Results(Result):
         return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
 
     def to_json(self) -> str:
-        """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes; not
-        by client.
-        """
+        """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes."""
         frames = {name: records(getattr(self, name)) for name in ("tuning", "trials", "gains")}
         sizes = {
             name: getattr(self.data, name)

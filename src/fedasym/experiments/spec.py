@@ -1,8 +1,6 @@
-"""An experiment as a value: which data, which algorithms, what is tuned over, how often it is
-repeated; also in words.
+"""An experiment as a value: data, algorithms, what is tuned, how often repeated; in words.
 
-It is what a TOML file says, checked at the door; the rules for numbers are those of `fedasym.train`
-itself.
+It is what a TOML file says, checked at the door by the rules of `fedasym.train` itself.
 """
 
 from __future__ import annotations
@@ -44,8 +42,7 @@ ALL = tuple(sorted(GRIDS, key=lambda name: TRAINED[name].personal_from_server))
 
 
 class Experiment(Part):
-    """Data, algorithms, grids and trials: all that decides the numbers of a comparison;
-    `fedasym.run` runs it.
+    """Data, algorithms, grids and trials: what decides a comparison; `fedasym.run` runs it.
 
     name: of its run folder. about: what it is, in words.
     data: one of features = "cifar100", file = "clients.parquet" (with label, client, columns,
@@ -85,7 +82,6 @@ class Experiment(Part):
     pieces: Literal["fine", "coarse"] = "fine"
 
     def __init__(self, /, **given: Any) -> None:
-
         if "algorithms" in given:
             given["algorithms"] = as_names(given["algorithms"])
         try:
@@ -99,9 +95,7 @@ class Experiment(Part):
     @classmethod
     def _folder_name(cls, name: str) -> str:
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9._-]*", name):
-            raise ValueError(
-                "it names a folder: use letters, digits, points, dashes and underscores"
-            )
+            raise ValueError("it names a folder: use letters, digits, points, dashes, underscores")
         return name
 
     @field("algorithms")
@@ -129,8 +123,7 @@ class Experiment(Part):
                 )
             if not REGISTRY[name].fine_tunes:
                 raise InvalidInput(
-                    f"gains.algorithms has {name}, which does not fine-tune a shared model: leave"
-                    " it out"
+                    f"gains.algorithms has {name}, which does not fine-tune: leave it out"
                 )
         return self
 
@@ -171,20 +164,15 @@ class Experiment(Part):
     def to_toml(self) -> str:
         """The experiment as a file's text: what `from_toml` reads back as the same.
 
-        >>> print(
-        ...     Experiment(name="mine", algorithms=["local"], trials={"seeds": 3, "splits": 0})
-        ...     .to_toml()
-        ...     .splitlines()[0]
-        ... )
-        name = "mine"
+        >>> Experiment(name="mine", algorithms=["local"]).to_toml().splitlines()[0]
+        'name = "mine"'
         """
         from fedasym.experiments.fields import write_toml
 
         return write_toml(self)
 
     def quick(self) -> Experiment:
-        """A scaled copy for a first look: few clients, rounds, values and trials; its numbers mean
-        little.
+        """A scaled copy for a first look: few clients, rounds, values, trials; rough numbers.
 
         >>> Experiment.paper("cifar100").quick().settings.rounds
         20
@@ -194,26 +182,19 @@ class Experiment(Part):
     def with_data(self, file: str | Path) -> Experiment:
         """The same on the data of a file, whose columns have the usual names."""
         limit = self.data.clients if self.data else None
-        return self.model_copy(
-            update={
-                "data": Data.model_validate({"file": str(Path(file).absolute()), "clients": limit})
-            }
-        )
+        told = {"file": str(Path(file).absolute()), "clients": limit}
+        return self.model_copy(update={"data": Data.model_validate(told)})
 
     def settled_on(self, federation: Federation) -> Experiment:
-        """The same with all that is left to the data put in: the intercept, and the steps where no
-        protocol is named.
+        """The same with the data's choices put in: intercept, and steps unless a protocol is named.
 
         >>> import fedasym as fa
         >>> long = fa.Federation.from_arrays(
         ...     [[30.0], [10.0]] * 5, [1.0, 2.0] * 5, clients=list("aabbccddee")
         ... )
         >>> told = Experiment(name="mine").settled_on(long).settings
-        >>> (
-        ...     told.rules.name,
-        ...     told.server_step,
-        ...     Experiment(name="mine", settings={"protocol": "text"}).settings.rules.name,
-        ... )
+        >>> text = Experiment(name="mine", settings={"protocol": "text"}).settings
+        >>> told.rules.name, told.server_step, text.rules.name
         ('text with intercept', 0.0011, 'text')
         """
         told = self.settings
@@ -234,9 +215,8 @@ class Experiment(Part):
         """
         if self.data is None or self.data.file is None:
             return self
-        return self.model_copy(
-            update={"data": self.data.model_copy(update={"file": Path(self.data.file).name})}
-        )
+        data = self.data.model_copy(update={"file": Path(self.data.file).name})
+        return self.model_copy(update={"data": data})
 
     @classmethod
     def schema_text(cls) -> str:
@@ -244,7 +224,6 @@ class Experiment(Part):
         return json.dumps(cls.model_json_schema(), indent=2)
 
     def __str__(self) -> str:
-
         return summarize(self)
 
     __repr__ = __str__
@@ -262,23 +241,17 @@ TRIALS = 3
 
 def scale_experiment(experiment: Experiment) -> Experiment:
     """The copy, named so; what is small already stays."""
-    told, trials, gains, data = (
-        experiment.settings,
-        experiment.trials,
-        experiment.gains,
-        experiment.data,
-    )
+    told, data = experiment.settings, experiment.data
+    trials, gains = experiment.trials, experiment.gains
     rounds = min(told.rounds, ROUNDS)
     every = min(told.evaluate_every, max(1, rounds // EVALUATIONS))
+    fewer = {"rounds": rounds, "evaluate_every": every, "cohort": None}
+    repeats = {"seeds": trials.seeds[:TRIALS], "splits": trials.splits[:TRIALS]}
     changed: dict[str, Any] = {
         "name": f"{experiment.name}-quick",
-        "settings": told.model_copy(
-            update={"rounds": rounds, "evaluate_every": every, "cohort": None}
-        ),
+        "settings": told.model_copy(update=fewer),
         "grid": {name: thin_values(axes) for name, axes in experiment.grid.items()},
-        "trials": trials.model_copy(
-            update={"seeds": trials.seeds[:TRIALS], "splits": trials.splits[:TRIALS]}
-        ),
+        "trials": trials.model_copy(update=repeats),
         "gains": gains and gains.model_copy(update={"seeds": gains.seeds[:TRIALS]}),
         "data": data and data.model_copy(update={"clients": min(data.clients or CLIENTS, CLIENTS)}),
     }
@@ -286,8 +259,7 @@ def scale_experiment(experiment: Experiment) -> Experiment:
 
 
 def thin_values(axes: Axes) -> Axes:
-    """Two values of each setting, from the upper half: too small a step learns nothing in few
-    rounds.
+    """Two values of each setting from the upper half: too small a step learns nothing soon.
 
     >>> thin_values({"server_step": (0.0001, 0.001, 0.01, 0.1, 1.0), "mixing": (1.0, 2.0)})
     {'server_step': (0.01, 0.1), 'mixing': (1.0, 2.0)}
@@ -318,12 +290,11 @@ LONG = 60  # characters of a value that a sentence repeats
 
 
 def rephrase_error(error: ValidationError, experiment: type[BaseModel]) -> str:
-    """The first problem as one sentence: the field by its path, the value, what is allowed;
-    misspelt fields first.
-    """
+    """The first problem in a sentence, misspelt fields first: path, value, what is allowed."""
     problems = error.errors(include_url=False)
     problems.sort(key=lambda problem: problem["type"] != "extra_forbidden")
-    problem, others = problems[0], len(problems) - 1
+    problem = problems[0]
+    others = len(problems) - 1
     more = f" (and {others} more problem{'s' if others > 1 else ''})" if others else ""
     return describe_problem(dict(problem), experiment) + more
 

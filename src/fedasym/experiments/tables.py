@@ -1,6 +1,4 @@
-"""From pieces to tables: the rows of a call of `train`, the tables of results, files that keep
-them; which runs there are.
-"""
+"""From pieces to tables: rows of calls of `train`, tables and files of results, the runs."""
 
 from __future__ import annotations
 
@@ -20,7 +18,7 @@ import polars as pl
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
-from fedasym.core.runtime import write_text
+from fedasym.core.runtime import is_broken, write_text
 from fedasym.experiments import plan
 from fedasym.experiments.data import Record, read_record
 from fedasym.experiments.fields import BATCH, TUNED, combinations
@@ -30,7 +28,6 @@ from fedasym.experiments.folder import (
     Damaged,
     Finished,
     RunFolder,
-    is_broken,
     is_run,
     is_url,
     mirror_folder,
@@ -69,9 +66,7 @@ CLIENT_STATISTICS = {  # what is kept of each client after the last round
 
 
 def statistic_names(stage: str, task: str) -> tuple[str, ...]:
-    """The statistics that a stage keeps: tuning those of validation samples, and how far training
-    is from its end.
-    """
+    """A stage's statistics: in tuning those of validation, and how far training is from its end."""
     return tuple(
         name
         for name in COLUMNS[task]
@@ -82,9 +77,7 @@ def statistic_names(stage: str, task: str) -> tuple[str, ...]:
 def row_schema(
     stage: str, task: str, brought: Mapping[str, bool] = MappingProxyType({})
 ) -> dict[str, Any]:
-    """The columns of a piece; `brought`: settings of its algorithms' own, and whether they are
-    whole numbers.
-    """
+    """The columns of a piece; `brought`: its algorithms' settings, and whether they are whole."""
     columns: dict[str, Any] = {"algorithm": pl.String, "epochs": pl.String}
     columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in TUNED}
     columns |= {name: pl.Int64 if whole else pl.Float64 for name, whole in brought.items()}
@@ -157,9 +150,7 @@ def piece_rows(piece: Piece, run: History) -> list[dict[str, Any]]:
 
 
 def describe_environment() -> dict[str, str]:
-    """What computes: versions, device, system and command, without names of this machine or its
-    folders.
-    """
+    """What computes: versions, device, system, command, without names of machine or folders."""
     import_module("fedasym.training.runner")  # starts JAX, which is about to be needed
     jax = sys.modules["jax"]
     device = jax.devices()[0]
@@ -213,9 +204,7 @@ def tuning_columns(experiment: Experiment, task: str) -> dict[str, Any]:
 def tuning_table(
     experiment: Experiment, rows: pl.DataFrame | None, chosen: Chosen, task: str
 ) -> pl.DataFrame:
-    """Every configuration in the order of its grid, how it validates, and which was chosen; `rows`
-    None: not tuned yet.
-    """
+    """Every configuration in grid order, its validation, and the choice; `rows` None: not yet."""
     records: list[dict[str, Any]] = []
     for name, axes in experiment.grid.items():
         configurations = combinations(axes)
@@ -320,9 +309,7 @@ def empty_table(columns: dict[str, Any]) -> pl.DataFrame:
 
 
 def order_rows(table: pl.DataFrame, experiment: Experiment) -> pl.DataFrame:
-    """Seeds before splits, algorithms in the experiment's order, then trials, then rounds; clients
-    stay in theirs.
-    """
+    """Seeds before splits, then algorithms in order, trials, rounds; clients stay in theirs."""
     keys = ["trial", *(["round"] if "round" in table.columns else [])]
     return table.sort(
         "sweep", place_in("algorithm", experiment.algorithms), *keys, maintain_order=True
@@ -423,10 +410,10 @@ def load_tables(folder: Path) -> dict[str, Any]:
 
 
 def read_run_summary(held: dict[str, Any], experiment: Experiment) -> dict[str, Any]:
-    """What the summary says beside the tables: settings by algorithm, sentences, and what computed
-    it, in words.
-    """
-    tuned, remarks, environment = held["tuned"], held["remarks"], held.get("environment", {})
+    """The summary beside the tables: settings by algorithm, sentences, and what computed it."""
+    tuned = held["tuned"]
+    remarks = held["remarks"]
+    environment = held.get("environment", {})
     settings = set(tuned) <= set(experiment.algorithms) and all(
         isinstance(each, dict | None) for each in tuned.values()
     )
@@ -463,10 +450,9 @@ class Status(NamedTuple):
 
 
 def wanted_pieces(folder: RunFolder) -> tuple[set[str], set[str] | None]:
-    """The keys of the pieces that the experiment asks for: of tuning, and of trials, which are not
-    known before it is done.
-    """
-    experiment, data = folder.experiment(), folder.data()
+    """The keys of the pieces asked for: of tuning, and once that is done, of trials."""
+    experiment = folder.experiment()
+    data = folder.data()
     pieces = plan.tuning(experiment)
     tuning = {piece.key(data) for piece in pieces}
     try:
@@ -513,9 +499,7 @@ def run_folders(folder: str | Path = RUNS) -> list[Path]:
 
 
 def find_run(run: str) -> Path:
-    """The folder of a run: a path, a name in the folder of runs, or the mirror of a URL, to be
-    read.
-    """
+    """The folder of a run, to read: a path, a name among the runs, or the mirror of a URL."""
     if is_url(run):
         return mirror_folder(run)
     place = Path(run)
@@ -546,9 +530,7 @@ def list_runs(folder: str | Path = RUNS) -> str:
 
 
 def clean_run(path: str | Path) -> tuple[int, int]:
-    """Remove what a run's experiment does not ask for, and what killed processes left; returns
-    files and bytes.
-    """
+    """Remove what the experiment does not ask for and killed processes left; files and bytes."""
     folder = RunFolder.existing(path)
     tuning, trials = wanted_pieces(folder)
     if trials is None:

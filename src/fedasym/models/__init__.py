@@ -17,9 +17,10 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import notebook_text, plural
+from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe, UnknownCells
 from fedasym.exact.classes import ClassFit
-from fedasym.exact.estimators import LinearFit, read_arrays, write_arrays
+from fedasym.exact.estimators import LinearFit
 
 KIND = "model"
 OWN, SHARED = "own", "shared"  # which model a row was predicted with
@@ -145,7 +146,8 @@ class Model:
         )
 
     def __repr__(self) -> str:
-        clients, samples = len(self.fit.personal), sum(self.fit.samples.values())
+        clients = len(self.fit.personal)
+        samples = sum(self.fit.samples.values())
         lines = [
             f"{self.algorithm} · {plural(clients, 'client')} · {plural(samples, 'sample')} ·"
             f" {self.task}"

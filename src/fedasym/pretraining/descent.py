@@ -1,5 +1,4 @@
-"""Epochs of stochastic gradients with checkpoints: what `pretrain` does for one recipe. No file is
-ever unpickled.
+"""Epochs of stochastic gradients with checkpoints, for one recipe; nothing is unpickled.
 
 A network of this size takes hundreds of small kernels a step, and starting them one by one on a GPU
 takes longer than running them; so the whole step is recorded once and replayed, which starts them
@@ -24,6 +23,7 @@ import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
+from torch.optim import Optimizer
 
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.runtime import Progress, replace_file
@@ -31,6 +31,7 @@ from fedasym.pretraining.networks import Source, augment, build, last_layer
 from fedasym.pretraining.recipes import KEY, Recipe
 
 Tensors = dict[str, Tensor]
+STATE = ("epoch", "batch", "lost", "seconds", "epochs")  # of a run, beside its tensors
 
 
 def write_checkpoint(path: Path, tensors: Tensors, description: dict[str, Any]) -> None:
@@ -58,9 +59,7 @@ def read_checkpoint(path: Path) -> tuple[Tensors, dict[str, Any]]:
         ) from None
 
 
-def training_state(
-    network: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
-) -> Tensors:
+def training_state(network: nn.Module, optimiser: Optimizer, device: torch.device) -> Tensors:
     """All tensors that going on needs."""
     tensors = {f"network.{name}": tensor for name, tensor in network.state_dict().items()}
     for number, entries in optimiser.state_dict()["state"].items():
@@ -76,7 +75,7 @@ def training_state(
 
 
 def restore_state(
-    tensors: Tensors, network: nn.Module, optimiser: torch.optim.Optimizer, device: torch.device
+    tensors: Tensors, network: nn.Module, optimiser: Optimizer, device: torch.device
 ) -> None:
     """Put everything back where `state` took it from."""
     network.load_state_dict(select_prefix("network", tensors))
@@ -96,11 +95,9 @@ def select_prefix(prefix: str, tensors: Tensors) -> Tensors:
     >>> list(select_prefix("a", {"a.b": torch.zeros(1), "c": torch.zeros(1)}))
     ['b']
     """
-    return {
-        name.removeprefix(f"{prefix}."): tensor
-        for name, tensor in tensors.items()
-        if name.startswith(f"{prefix}.")
-    }
+    start = f"{prefix}."
+    inside = [name for name in tensors if name.startswith(start)]
+    return {name.removeprefix(start): tensors[name] for name in inside}
 
 
 REHEARSALS = 3  # steps before recording, so that libraries have made their choices
@@ -109,27 +106,23 @@ TESTED = 1024  # samples tested at once
 
 def find_device(name: str | None) -> torch.device:
     """The device of that name, such as cpu or cuda; by default a GPU where there is one."""
+    default = "cuda" if torch.cuda.is_available() else "cpu"
     try:
-        device = torch.device(
-            ("cuda" if torch.cuda.is_available() else "cpu") if name is None else name
-        )
+        device = torch.device(default if name is None else name)
     except (RuntimeError, TypeError, ValueError):
         raise InvalidInput(f"device is {name!r}: give cpu, or cuda for a GPU") from None
     if device.type == "cuda" and not torch.cuda.is_available():
         raise InvalidInput(
-            f"device is {name!r}, and PyTorch finds no GPU here: give cpu, or install a torch build"
-            " for yours"
+            f"device is {name!r}, and PyTorch finds no GPU here: give cpu, or install its GPU build"
         )
     return device
 
 
 def find_precision(name: str | None, device: torch.device) -> bool:
     """Whether products are taken in bfloat16: by default on a GPU."""
-    return (
-        device.type == "cuda"
-        if name is None
-        else one_of("precision", name, ("mixed", "float32")) == "mixed"
-    )
+    if name is None:
+        return device.type == "cuda"
+    return one_of("precision", name, ("mixed", "float32")) == "mixed"
 
 
 def cast_products(device: torch.device, mixed: bool) -> AbstractContextManager[object]:
@@ -137,41 +130,27 @@ def cast_products(device: torch.device, mixed: bool) -> AbstractContextManager[o
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed)
 
 
-def optimiser_of(recipe: Recipe, network: nn.Module, device: torch.device) -> torch.optim.Optimizer:
+def optimiser_of(recipe: Recipe, network: nn.Module, device: torch.device) -> Optimizer:
     """The recipe's optimiser; its step size is a tensor, which a recorded step reads anew."""
     fast = device.type == "cuda"
     rate = torch.tensor(recipe.step, device=device)
+    told: dict[str, Any] = {"lr": rate, "weight_decay": recipe.weight_decay, "fused": fast}
     if recipe.optimiser == "sgd":
-        return torch.optim.SGD(
-            network.parameters(),
-            rate,
-            recipe.momentum,
-            weight_decay=recipe.weight_decay,
-            fused=fast,
-        )
-    return torch.optim.Adam(
-        network.parameters(), rate, weight_decay=recipe.weight_decay, fused=fast, capturable=fast
-    )
+        return torch.optim.SGD(network.parameters(), momentum=recipe.momentum, **told)
+    return torch.optim.Adam(network.parameters(), capturable=fast, **told)
 
 
 def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy over all real labels."""
-    return functional.cross_entropy(
-        scores.flatten(0, -2).float(), labels.flatten(), ignore_index=-100
-    )
+    flat = scores.flatten(0, -2).float()
+    return functional.cross_entropy(flat, labels.flatten(), ignore_index=-100)
 
 
 class Step:
-    """A step on one batch after another; the summed loss stays on the device until it is
-    asked for.
-    """
+    """One step per batch; the summed loss stays on the device until it is asked for."""
 
     def __init__(
-        self,
-        network: nn.Module,
-        optimiser: torch.optim.Optimizer,
-        device: torch.device,
-        mixed: bool,
+        self, network: nn.Module, optimiser: Optimizer, device: torch.device, mixed: bool
     ) -> None:
         self.network, self.optimiser, self.device, self.mixed = network, optimiser, device, mixed
         self.total = torch.zeros((), device=device)
@@ -211,8 +190,7 @@ class Step:
     def record(self, inputs: Tensor, labels: Tensor) -> None:
         """Record a step on copies that later batches are written into; recording computes nothing.
 
-        A user's network may do what cannot be recorded, such as asking for a value in the middle:
-        it then runs as it is.
+        A user's network that cannot be recorded (it asks for a value midway) runs as it is.
         """
         self.held = inputs.clone(memory_format=torch.preserve_format), labels.clone()
         torch.cuda.synchronize()
@@ -271,16 +249,13 @@ def fit_network(
     progress: Progress | None,
     every: float = EVERY,
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """The trained weights, and losses and accuracies; goes on from the checkpoint where there is
-    one.
+    """The trained weights, losses and accuracies; resumes from a checkpoint if there is one.
 
-    The order of an epoch's samples comes from the seed and the epoch alone, other random numbers
-    are part of the checkpoint: a run that was killed ends with the same weights as one that was
-    not.
+    The order of an epoch comes from seed and epoch, other random numbers are in the checkpoint: a
+    run that was killed ends with the same weights.
     """
     train, validation, test = sources
-    device = train.device
-    devices = [device] if device.type == "cuda" else []
+    devices = [train.device] if train.device.type == "cuda" else []
     with torch.random.fork_rng(devices), torch.backends.cudnn.flags(enabled=True, benchmark=True):
         torch.manual_seed(seed)
         network = start_run(recipe, train, classes)
@@ -288,22 +263,16 @@ def fit_network(
         run.resume()
         with hold_interrupts() as asked:
             run.go(progress, asked)
-        scores = {
-            name: accuracy(network, source, mixed) if len(source) else math.nan
-            for name, source in (("validation", validation), ("test", test))
-        }
+        tested = (("validation", validation), ("test", test))
+        scores = {name: accuracy(network, source, mixed) for name, source in tested}
     sound = bool(run.epochs) and math.isfinite(run.epochs[-1]["loss"])
-    known = {
-        name: score if sound and math.isfinite(score) else None for name, score in scores.items()
-    }
+    known = {name: each if sound and math.isfinite(each) else None for name, each in scores.items()}
     return dict(network.state_dict()), {"epochs": run.epochs, **known}
 
 
 @contextmanager
 def hold_interrupts() -> Iterator[Callable[[], bool]]:
-    """Whether Ctrl-C was pressed: a step is not broken off in the middle, where weights and counts
-    would not fit together.
-    """
+    """Whether Ctrl-C was pressed: steps are not broken off, so that weights fit their counts."""
     pressed: list[int] = []
     if threading.current_thread() is not threading.main_thread():
         yield lambda: False
@@ -316,9 +285,7 @@ def hold_interrupts() -> Iterator[Callable[[], bool]]:
 
 
 def start_run(recipe: Recipe, train: Source, classes: int) -> nn.Module:
-    """The network on its device, shown one sample so that every layer knows its size; it must give
-    a score per class.
-    """
+    """The network on its device, shown one sample to size its layers; one score per class."""
     network = build(recipe.network, classes)
     with torch.no_grad():
         network.eval()
@@ -371,35 +338,27 @@ class TrainingRun:
         except InvalidInput:
             return  # a damaged checkpoint costs its work, not the run
         restore_state(tensors, self.network, self.optimiser, self.train.device)
-        self.epoch, self.batch, self.lost, self.seconds = (
-            held[name] for name in ("epoch", "batch", "lost", "seconds")
-        )
-        self.epochs = held["epochs"]
+        for name in STATE:
+            setattr(self, name, held[name])
 
     def save(self) -> None:
         """Write the checkpoint."""
         self.lost += self.step.loss()
-        held = {
-            name: getattr(self, name) for name in ("epoch", "batch", "lost", "seconds", "epochs")
-        }
-        write_checkpoint(
-            self.checkpoint, training_state(self.network, self.optimiser, self.train.device), held
-        )
+        held = {name: getattr(self, name) for name in STATE}
+        tensors = training_state(self.network, self.optimiser, self.train.device)
+        write_checkpoint(self.checkpoint, tensors, held)
 
     def go(self, progress: Progress | None, asked: Callable[[], bool]) -> None:
-        """All epochs that are left; a loss that is no number ends the run, and so does a wish to
-        stop, after a checkpoint.
-        """
+        """All epochs left; a loss that is no number ends the run, as does a wish to stop."""
         batches = -(-len(self.train) // self.recipe.batch)
-        total, saved = self.recipe.epochs * batches, time.monotonic()
+        total = self.recipe.epochs * batches
+        saved = time.monotonic()
         while self.epoch < self.recipe.epochs:
             order = np.random.default_rng([self.seed, self.epoch]).permutation(len(self.train))
             while self.batch < batches:
                 began = time.monotonic()
-                self.learn(
-                    order[self.batch * self.recipe.batch :][: self.recipe.batch],
-                    self.batch / batches,
-                )
+                rows = order[self.batch * self.recipe.batch :][: self.recipe.batch]
+                self.learn(rows, self.batch / batches)
                 self.batch += 1
                 now = time.monotonic()
                 self.seconds += now - began
@@ -428,14 +387,13 @@ class TrainingRun:
         """Test on validation samples, and go on to the next."""
         began = time.monotonic()
         loss = (self.lost + self.step.loss()) / batches
-        known = (
-            accuracy(self.network, self.validation, self.mixed)
-            if len(self.validation)
-            else math.nan
-        )
+        known = accuracy(self.network, self.validation, self.mixed)
         self.seconds += time.monotonic() - began
         self.epochs.append({"loss": loss, "validation": known, "seconds": self.seconds})
-        self.epoch, self.batch, self.lost, self.seconds = self.epoch + 1, 0, 0.0, 0.0
+        self.epoch = self.epoch + 1
+        self.batch = 0
+        self.lost = 0.0
+        self.seconds = 0.0
 
     def words(self) -> str:
         """Where the run is."""

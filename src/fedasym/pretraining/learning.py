@@ -1,8 +1,6 @@
-"""`pretrain`: a network trained on the training samples of all clients together, as the paper's
-were; `features`: what its last layer sees of every sample, as a federation in a file.
+"""`pretrain`: a network trained on all clients' samples; `features`: what its last layer sees.
 
-Both are made once; killed or interrupted, the same call goes on from the last checkpoint, of half a
-minute before.
+Both are made once; killed or interrupted, the same call goes on from the last checkpoint.
 """
 
 from __future__ import annotations
@@ -49,19 +47,13 @@ class Pretrained:
 
     def __str__(self) -> str:
         spent = sum(each["seconds"] for each in self.epochs)
-        lines = [
-            f"{self.name}: {self.recipe.network}, {self.recipe.epochs} epochs in {spent:,.0f} s",
-            (
-                f"accuracy of the network itself: validation {self.validation:.4f}, test"
-                f" {self.test:.4f}"
-            ),
-        ]
+        scores = f"validation {self.validation:.4f}, test {self.test:.4f}"
+        what = f"{self.recipe.network}, {self.recipe.epochs} epochs in {spent:,.0f} s"
+        lines = [f"{self.name}: {what}", f"accuracy of the network itself: {scores}"]
         for recipe, validation in self.tried:
             mark = "  chosen" if recipe == self.recipe else ""
-            lines.append(
-                f"  step {recipe.step:<7g} decay {recipe.decay:<4g} validation"
-                f" {validation:.4f}{mark}"
-            )
+            steps = f"  step {recipe.step:<7g} decay {recipe.decay:<4g}"
+            lines.append(f"{steps} validation {validation:.4f}{mark}")
         return "\n".join([*lines, f"in {self.path}"])
 
     __repr__ = __str__
@@ -80,8 +72,7 @@ def pretrain(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Pretrained:
-    """Train a network on all clients' training samples together; what is finished already is not
-    done again.
+    """Train a network on all clients' training samples together; finished work is not redone.
 
     name: a data set of `fedasym data list`, which is loaded (from `folder` where it is given); or
         any name, with `federation`.
@@ -104,7 +95,8 @@ def pretrain(
             f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's"
         )
     check_progress(progress)
-    tune, seed = flag("tune", tune), check_seed(seed)
+    tune = flag("tune", tune)
+    seed = check_seed(seed)
     base = recipe or RECIPES.get(str(name))
     if base is None:
         raise InvalidInput(
@@ -120,8 +112,7 @@ def pretrain(
     best = max(runs, key=lambda run: (np.isfinite(run.validation), run.validation))
     if not np.isfinite(best.validation):
         raise InvalidInput(
-            f"step is {base.step:g}: the loss became infinite or not a number; give a smaller one:"
-            " --step"
+            f"step is {base.step:g}: the loss became infinite or not a number; give a smaller one"
         )
     recipes.choose_network(name, best.path)
     if not tune:
@@ -135,9 +126,7 @@ def load_samples(name: str, federation: Federation | None, folder: str | Path | 
     from fedasym.data.catalogue import load
 
     if not isinstance(name, str):
-        raise InvalidInput(
-            f"name is {name!r}: give the name of a data set, or any name for your own"
-        )
+        raise InvalidInput(f"name is {name!r}: give the name of a data set, or any of your own")
     if federation is not None:
         check_federation(federation)
     return load(name, folder=folder) if federation is None else federation
@@ -162,39 +151,26 @@ def learn_network(
 ) -> Pretrained:
     """One recipe's network: from its file where it is finished, else trained."""
     from fedasym.pretraining import descent
-    from fedasym.pretraining.descent import find_device, find_precision, fit_network
     from fedasym.pretraining.networks import Source, reader_for
 
-    where = find_device(device)
-    mixed = find_precision(precision, where)
-    described: dict[str, Any] = {
-        "data": name,
-        "fingerprint": recipes.describe_federation(federation),
-        "recipe": asdict(recipe),
-        "seed": seed,
-    }
-    path = (
-        recipes.folder_of(into, "networks")
-        / f"{name}-{recipes.description_key(described | {'mixed': mixed})}.safetensors"
-    )
+    mixed = descent.find_precision(precision, where := descent.find_device(device))
+    described: dict[str, Any] = {"data": name, "recipe": asdict(recipe), "seed": seed}
+    described["fingerprint"] = recipes.describe_federation(federation)
+    key = recipes.description_key(described | {"mixed": mixed})
+    path = recipes.folder_of(into, "networks") / f"{name}-{key}.safetensors"
     if not path.is_file():
         reader = reader_for(name, federation)
         splits = (np.flatnonzero(federation.split == code) for code in (TRAIN, VALIDATION, TEST))
         sources: list[Source] = [Source(federation, reader, rows, where) for rows in splits]
         started = time.monotonic()
-        tensors, results = fit_network(
-            recipe,
-            sources,
-            federation.outputs,
-            mixed,
-            seed,
-            path.with_suffix(".checkpoint"),
-            progress,
+        checkpoint = path.with_suffix(".checkpoint")
+        tensors, results = descent.fit_network(
+            recipe, sources, federation.outputs, mixed, seed, checkpoint, progress
         )
         described |= {"reader": asdict(reader), "mixed": mixed, "device": where.type, **results}
         described["seconds"] = time.monotonic() - started
         descent.write_checkpoint(path, tensors, described)
-        path.with_suffix(".checkpoint").unlink(missing_ok=True)
+        checkpoint.unlink(missing_ok=True)
     held = descent.read_checkpoint(path)[1]
     validation, test = (
         float("nan") if held[field] is None else held[field] for field in ("validation", "test")
@@ -220,8 +196,7 @@ def features(
     folder: str | Path | None = None,
     progress: Progress | None = None,
 ) -> Path:
-    """The file with the features of every sample by client; `Federation.from_safetensors` reads it,
-    `fa.train` trains on it.
+    """The file of all samples' features by client, for `Federation.from_safetensors`, `fa.train`.
 
     network: a file of `pretrain`, or "module:name" of your own; by default the one that was
         pretrained last for this data set.
@@ -262,13 +237,8 @@ def features(
         def made(part: Path) -> NDArray[Any]:
             return extract_features(model, reader, data, dtype, where, mixed, part, progress)
 
-    recipe = {
-        "format": FORMAT,
-        "data": name,
-        "fingerprint": recipes.describe_federation(data),
-        "dtype": dtype,
-        **origin,
-    }
+    found = recipes.describe_federation(data)
+    recipe = {"format": FORMAT, "data": name, "fingerprint": found, "dtype": dtype, **origin}
     key = recipes.description_key(recipe)
     path = recipes.folder_of(into, "features") / f"{name}-{key}.safetensors"
     if not path.is_file():
@@ -294,11 +264,10 @@ def prepare_network(
     if isinstance(network, str) and ":" in network and not Path(network).exists():
         model = build(network, data.outputs)
         return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
-    path = (
-        recipes.chosen_network(name, into)
-        if network is None
-        else check_features_file(path_of("network", network))
-    )
+    if network is None:
+        path = recipes.chosen_network(name, into)
+    else:
+        path = check_features_file(path_of("network", network))
     tensors, held = descent.read_checkpoint(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
@@ -322,11 +291,8 @@ def prepare_network(
         raise InvalidInput(
             f"network is {str(path)!r}: its weights do not fit this data set ({reason})"
         ) from None
-    return (
-        model,
-        reader,
-        {"network": held["recipe"]["network"], "weights": recipes.file_digest(path)},
-    )
+    origin = {"network": held["recipe"]["network"], "weights": recipes.file_digest(path)}
+    return model, reader, origin
 
 
 def weights_sum(network: nn.Module) -> str:
@@ -335,10 +301,8 @@ def weights_sum(network: nn.Module) -> str:
 
     total = hashlib.sha256()
     for name, tensor in sorted(network.state_dict().items()):
-        total.update(
-            f"{name} {tuple(tensor.shape)}".encode()
-            + tensor.detach().cpu().contiguous().numpy().tobytes()
-        )
+        head = f"{name} {tuple(tensor.shape)}".encode()
+        total.update(head + tensor.detach().cpu().contiguous().numpy().tobytes())
     return total.hexdigest()
 
 
@@ -352,9 +316,7 @@ def extract_features(
     part: Path,
     progress: Progress | None,
 ) -> NDArray[Any]:
-    """The inputs of the last layer for all samples, kept in a file while it grows; goes on where it
-    was killed.
-    """
+    """The inputs of the last layer for all samples, in a growing file; resumes where killed."""
     import torch
 
     from fedasym.pretraining.descent import cast_products
@@ -363,38 +325,30 @@ def extract_features(
     network = network.eval().to(device)
     seen: list[torch.Tensor] = []
     watch = last_layer(network).register_forward_pre_hook(lambda _, inputs: seen.append(inputs[0]))
-    note, count = part.with_suffix(".progress"), len(data.features)
+    note = part.with_suffix(".progress")
+    count = len(data.features)
+
+    def look(rows: NDArray[np.intp]) -> torch.Tensor:
+        source = Source(data, reader, rows, torch.device("cpu"))
+        network(source.batch(np.arange(rows.size))[0].to(device))
+        return seen.pop()
+
     try:
         with torch.no_grad(), cast_products(device, mixed):
-            network(
-                Source(data, reader, np.arange(1), torch.device("cpu"))
-                .batch(np.arange(1))[0]
-                .to(device)
-            )
-            shape = (count, *seen.pop().shape[1:])
+            shape = (count, *look(np.arange(1)).shape[1:])
             done = count_finished(note, shape, dtype) if part.is_file() else 0
             held = np.lib.format.open_memmap(part, "r+" if done else "w+", np.dtype(dtype), shape)
             noted = time.monotonic()
             for start in range(done, count, SIZE):
                 rows = np.arange(start, min(start + SIZE, count))
-                network(
-                    Source(data, reader, rows, torch.device("cpu"))
-                    .batch(np.arange(rows.size))[0]
-                    .to(device)
-                )
-                held[rows] = as_dtype(seen.pop().float().cpu().numpy(), dtype)
+                held[rows] = as_dtype(look(rows).float().cpu().numpy(), dtype)
+                done = int(rows[-1]) + 1
                 if time.monotonic() - noted > EVERY:
                     held.flush()
-                    replace_text(
-                        note,
-                        json.dumps({"done": int(rows[-1]) + 1, "shape": shape, "dtype": dtype}),
-                    )
+                    replace_text(note, json.dumps({"done": done, "shape": shape, "dtype": dtype}))
                     noted = time.monotonic()
                 if progress:
-                    progress(
-                        0.99 * (int(rows[-1]) + 1) / count,
-                        f"features of {rows[-1] + 1:,} of {count:,} samples",
-                    )
+                    progress(0.99 * done / count, f"features of {done:,} of {count:,} samples")
     finally:
         watch.remove()
     return held
@@ -420,9 +374,7 @@ def as_dtype(values: NDArray[Any], dtype: str) -> NDArray[Any]:
                 f"dtype is float16, which holds numbers up to 65,504, and a feature is {largest:g}:"
                 " give float32"
             )
-        raise InvalidInput(
-            "the features are not all finite numbers: the network, or the array, is broken"
-        )
+        raise InvalidInput("the features are not all finite: the network, or the array, is broken")
     return stored
 
 
@@ -430,8 +382,7 @@ def check_features_file(path: Path) -> Path:
     """A file that is there."""
     if not path.is_file():
         raise InvalidInput(
-            f"{str(path)!r} is no file: check the name, or give module:name for a network of"
-            " your own"
+            f"{str(path)!r} is no file: check the name, or give module:name for your own network"
         )
     return path
 

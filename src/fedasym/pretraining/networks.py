@@ -1,6 +1,4 @@
-"""The paper's networks, each ending in the linear layer that the federation trains anew; and
-samples as networks read them.
-"""
+"""The paper's networks, ending in the linear layer that is trained anew; how they read samples."""
 
 from __future__ import annotations
 
@@ -23,9 +21,7 @@ from fedasym.data.splits import TRAIN
 
 
 def cnn(classes: int, channels: int = 1) -> nn.Module:
-    """EMNIST's: two 5x5 convolutions of 32 and 64 with pooling and dropout, 512 units, for 28x28
-    (Reddi et al. 2021).
-    """
+    """EMNIST's: 5x5 convolutions of 32 and 64, pooling, dropout, 512 units (Reddi et al. 2021)."""
     return nn.Sequential(
         *(nn.Conv2d(channels, 32, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.4)),
         *(nn.Conv2d(32, 64, 5, padding=2), nn.ReLU(), nn.MaxPool2d(2), nn.Dropout(0.4)),
@@ -72,9 +68,7 @@ def resnet18(classes: int, channels: int = 3) -> nn.Module:
 
 
 class Recurrent(nn.Module):
-    """Embedding, LSTM layers, perhaps a projection, and the next token's scores at every
-    position.
-    """
+    """Embedding, LSTM layers, perhaps a projection, and next-token scores at every position."""
 
     def __init__(
         self,
@@ -127,9 +121,7 @@ def build(name: str, classes: int) -> nn.Module:
 
 
 def own_network(name: str) -> nn.Module:
-    """The user's own network: a Module, or a function without arguments that returns one. The
-    current folder is searched.
-    """
+    """The user's own network: a Module, or a function that returns one, also from this folder."""
     module, _, attribute = name.partition(":")
     here = str(Path.cwd())
     if here not in sys.path:
@@ -177,9 +169,7 @@ Rows = NDArray[np.intp]
 
 @dataclass(frozen=True)
 class Reader:
-    """How rows of a federation become a network's input; mean and std are those of the training
-    samples, by colour.
-    """
+    """How rows become a network's input; mean and std: of the training samples, by colour."""
 
     kind: str  # image, token or vector
     shape: tuple[int, ...]
@@ -215,9 +205,7 @@ def reader_for(name: str, federation: Federation) -> Reader:
 
 
 class Source:
-    """Batches of a federation's rows on a device: kept there on an accelerator, read row by row on
-    the CPU.
-    """
+    """Batches of rows on a device: kept on an accelerator, read row by row on the CPU."""
 
     def __init__(
         self, federation: Federation, reader: Reader, rows: Rows, device: torch.device
@@ -234,9 +222,7 @@ class Source:
         return int(self.rows.size)
 
     def moved(self) -> tuple[Tensor, Tensor]:
-        """All rows on the device, piece by piece; tokens and pixels from 0 to 255 in their smallest
-        exact type.
-        """
+        """All rows on the device, piece by piece; tokens and pixels in the smallest exact type."""
         held = self.federation.features
         small = held.dtype if self.reader.kind != "token" else np.dtype(np.int32)
         features = torch.empty(
@@ -317,10 +303,10 @@ def crop(images: Tensor, shifts: Tensor) -> Tensor:
 
 
 def rotate(images: Tensor, angles: Tensor) -> Tensor:
-    """Images turned about their centres by angles in radians, the outside as the mean colour, which
-    is 0 after normalising.
-    """
-    cosines, sines, zeros = torch.cos(angles), torch.sin(angles), torch.zeros_like(angles)
+    """Images turned about their centres by radians; outside is 0, the mean after normalising."""
+    cosines = torch.cos(angles)
+    sines = torch.sin(angles)
+    zeros = torch.zeros_like(angles)
     turns = torch.stack(
         [torch.stack([cosines, -sines, zeros], -1), torch.stack([sines, cosines, zeros], -1)], 1
     )

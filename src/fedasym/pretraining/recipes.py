@@ -198,9 +198,7 @@ def file_digest(path: Path) -> str:
 
 
 def choose_network(name: str, network: Path) -> None:
-    """Remember which network the features of a data set are made with: the last that was
-    pretrained.
-    """
+    """Remember which network makes the features of a data set: the last one pretrained."""
     replace_text(network.parent / f"{name}.json", json.dumps({"network": network.name}))
 
 

@@ -1,6 +1,4 @@
-"""What separates regimes: who wins where, when to stop, where classes become separable, what mixing
-repairs.
-"""
+"""What separates regimes: who wins, when to stop, where classes separate, what mixing repairs."""
 
 from __future__ import annotations
 
@@ -21,8 +19,7 @@ from fedasym.worlds.population import describe_values
 
 @dataclass(frozen=True, eq=False)
 class Diagram(MetricResult):
-    """Losses (with classes, accuracies) of two algorithms over one or two parameters; prints itself
-    and draws itself.
+    """Losses (accuracies) of two algorithms over one or two parameters; prints and draws itself.
 
     `axes` maps each varied parameter to its values; `first_values` and `second_values` have one
     axis per parameter, in that order. `boundary` has one row per point where the winner changes,
@@ -64,9 +61,7 @@ class Diagram(MetricResult):
 
     @property
     def gain(self) -> Array:
-        """By how much the first is better: log2(second loss / first loss), 1 where it halves the
-        loss; points of accuracy.
-        """
+        """The first's lead: log2(second loss / first loss), 1 for half the loss; or in points."""
         if self.metric.share:
             return np.asarray(100 * (self.first_values - self.second_values))
         with np.errstate(divide="ignore", invalid="ignore"):
@@ -75,7 +70,8 @@ class Diagram(MetricResult):
 
     def table(self) -> list[dict[str, Any]]:
         """One record per point: the parameters, both values, the winner."""
-        winner, values = self.winner, list(self.axes.values())
+        winner = self.winner
+        values = list(self.axes.values())
         return [
             {name: float(axis[i]) for name, axis, i in zip(self.axes, values, at, strict=True)}
             | {self.first: float(self.first_values[at]), self.second: float(self.second_values[at])}
@@ -106,9 +102,11 @@ class Diagram(MetricResult):
 
     def _shares(self) -> list[str]:
         """Who wins how often; with accuracies, between which values."""
-        winner, lines = self.winner, []
+        winner = self.winner
+        lines = []
         for name, values in ((self.first, self.first_values), (self.second, self.second_values)):
-            share, span = float(np.mean(winner == name)), ""
+            share = float(np.mean(winner == name))
+            span = ""
             if self.metric.share:
                 span = (
                     f", accuracy {self.metric.show(np.nanmin(values))} to"
@@ -128,7 +126,8 @@ class Diagram(MetricResult):
 
 def boundary_lines(diagram: Diagram) -> list[str]:
     """The last lines: the boundary, or some of its points."""
-    points, names = diagram.boundary, list(diagram.axes)
+    points = diagram.boundary
+    names = list(diagram.axes)
     if not points.size:
         return ["There is no boundary within this range."]
     shown = points[np.unique(np.linspace(0, len(points) - 1, 9).astype(int))]
@@ -147,9 +146,7 @@ def boundary_lines(diagram: Diagram) -> list[str]:
 
 
 class Stop(NamedTuple, Generic[Scores]):
-    """The best stopping point: steps or time (infinite: train to convergence) and the scores
-    there.
-    """
+    """The best stopping point: steps or time (infinite: to convergence) and the scores there."""
 
     at: float | Array
     scores: Scores
@@ -257,8 +254,7 @@ class FineTuning(MetricResult, Generic[Scores]):
 
 @dataclass(frozen=True, eq=False)
 class Separability:
-    """Whether a client's classes can be separated: aspect (unknowns that samples see, per sample)
-    against its threshold.
+    """Whether a client's classes are separable: its aspect (unknowns seen per sample), the limit.
 
     >>> import fedasym as fa
     >>> str(fa.separability(fa.ClassPopulation(radius=1, centre=1, aspect=2)))
@@ -309,8 +305,7 @@ class Separability:
 
 @dataclass(frozen=True, eq=False)
 class Mixture:
-    """The shared and the personal model mixed by their weights, theta_bar + alpha (theta_hat -
-    theta_bar).
+    """The shared and the personal model mixed: theta_bar + alpha (theta_hat - theta_bar).
 
     For a personal model without a length (trained to convergence on separable classes, `direction`)
     it is theta_bar + alpha theta_hat, with theta_hat scaled to margin 1.
@@ -369,8 +364,7 @@ class BestRounds(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Rounds(Result):
-    """What `fedasym.rounds` predicts; the last axis of every path is `rounds`, those before it are
-    settings.
+    """What `fedasym.rounds` predicts; paths end in an axis of `rounds`, after those of settings.
 
     bias, variance: of the personal model's loss; what label noise and privacy noise left in the
         shared model counts as variance. ridge: at which it was reached, where the algorithm has
@@ -489,9 +483,7 @@ class Rounds(Result):
         return json.dumps(held, indent=2)
 
     def plot(self, path: str | Path) -> Path:
-        """Draw losses over rounds, or the last loss over a grid of two settings, to a PNG, SVG or
-        PDF file.
-        """
+        """Draw losses over rounds, or the last over two settings, to a PNG, SVG or PDF file."""
         return write_file("draw rounds", self, path)
 
     def __str__(self) -> str:
@@ -519,7 +511,8 @@ class Rounds(Result):
         return lines
 
     def _grid_lines(self) -> list[str]:
-        names, final = list(self.settings), self.final
+        names = list(self.settings)
+        final = self.final
         lines = ["  " + "".join(f"{name:>14}" for name in (*names, "last loss"))]
         order = np.argsort(np.where(np.isnan(final), np.inf, final), axis=None)
         for place in order[:SHOWN]:

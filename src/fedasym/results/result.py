@@ -19,20 +19,19 @@ Row = TypeVar("Row")
 
 
 def percent(value: Any) -> str:
-    """A share in percent, to a hundredth."""
+    """A share in percent, to a hundredth; a dash where there is none."""
     return "-" if value is None or np.isnan(value) else f"{100 * float(value):.2f}%"
 
 
 def four_places(value: Any) -> str:
-    """A number to four places, a dash where there is none."""
+    """A number to four places; a dash where there is none."""
     return "-" if value is None or np.isnan(value) else f"{float(value):.4f}"
 
 
 class NumberColumn(NamedTuple):
     """One number of every row: its name, its heading, its width and its format.
 
-    optional: whether it is left out where no row has it. needs: a number without which it is not
-    shown.
+    optional: left out where no row has it. needs: a number without which it is not shown.
     """
 
     name: str
@@ -52,8 +51,7 @@ class NumberColumn(NamedTuple):
 class Metric:
     """A number by which algorithms are ranked, and the numbers that stand beside it.
 
-    tie: values closer than this, relatively for losses and absolutely for shares, are the same
-    limit.
+    tie: values closer than this, losses relatively and shares absolutely, are the same limit.
 
     >>> ACCURACY.show(0.8125), LOSS.show(0.8125), LOSS.better(1.0, 2.0), ACCURACY.better(1.0, 2.0)
     ('81.25%', '0.8125', True, False)
@@ -82,8 +80,7 @@ class Metric:
         return bool(np.allclose(one, other, **near, equal_nan=True))
 
     def winners(self, names: list[str], values: Array) -> str | NDArray[np.str_]:
-        """The first name whose value, along the first axis, is the best; an array of names for a
-        grid.
+        """The first name whose value along the first axis is best; an array of names for a grid.
 
         NaN is never the best.
         """
@@ -106,40 +103,27 @@ class Metric:
         return "lowest" if self.lower else "highest"
 
 
-LOSS = Metric(
-    "loss",
-    "losses",
-    lower=True,
-    share=False,
-    tie=1e-10,
-    columns=(
-        NumberColumn("loss", "loss"),
-        NumberColumn("error", "std. err.", optional=True),
-        NumberColumn("bias", "bias"),
-        NumberColumn("variance", "variance"),
-        NumberColumn("ridge", "ridge"),
-    ),
+LOSS_COLUMNS = (
+    NumberColumn("loss", "loss"),
+    NumberColumn("error", "std. err.", optional=True),
+    NumberColumn("bias", "bias"),
+    NumberColumn("variance", "variance"),
+    NumberColumn("ridge", "ridge"),
 )
-ACCURACY = Metric(
-    "accuracy",
-    "accuracies",
-    lower=False,
-    share=True,
-    tie=1e-9,
-    columns=(
-        NumberColumn("accuracy", "accuracy", 10, percent),
-        NumberColumn("log_loss", "log-loss"),
-        NumberColumn("brier", "Brier", 10, four_places),
-        NumberColumn("slope", "slope", 10, four_places),
-        NumberColumn("ridge", "ridge"),
-    ),
+HIT_COLUMNS = (
+    NumberColumn("accuracy", "accuracy", 10, percent),
+    NumberColumn("log_loss", "log-loss"),
+    NumberColumn("brier", "Brier", 10, four_places),
+    NumberColumn("slope", "slope", 10, four_places),
+    NumberColumn("ridge", "ridge"),
 )
+LOSS = Metric("loss", "losses", lower=True, share=False, tie=1e-10, columns=LOSS_COLUMNS)
+ACCURACY = Metric("accuracy", "accuracies", lower=False, share=True, tie=1e-9, columns=HIT_COLUMNS)
+Numbers = Mapping[str, Mapping[str, Any]]  # by row and column
 
 
 class Result:
-    """An answer that prints itself; a class that inherits from it says how it is tabled, drawn and
-    written.
-    """
+    """An answer that prints itself; subclasses say how it is tabled, drawn and written."""
 
     @abstractmethod
     def table(self) -> list[dict[str, Any]]:
@@ -147,9 +131,8 @@ class Result:
 
     def frame(self) -> Any:
         """Its rows as a polars data frame."""
-        return import_package("polars", "a data frame").DataFrame(
-            self.table(), infer_schema_length=None
-        )
+        frames = import_package("polars", "a data frame")
+        return frames.DataFrame(self.table(), infer_schema_length=None)
 
     @abstractmethod
     def to_json(self) -> str:
@@ -195,7 +178,7 @@ def group_ties(names: Iterable[str], agree: Callable[[str, str], bool]) -> list[
     """The names in groups of those that agree with the first of the group; none of a name alone."""
     groups: list[list[str]] = []
     for name in names:
-        group = next((group for group in groups if agree(name, group[0])), None)
+        group = next((each for each in groups if agree(name, each[0])), None)
         if group is None:
             groups.append([name])
         else:
@@ -204,11 +187,9 @@ def group_ties(names: Iterable[str], agree: Callable[[str, str], bool]) -> list[
 
 
 def records_of(
-    rows: Mapping[str, Mapping[str, Any]], place: Callable[[tuple[int, ...]], dict[str, Any]]
+    rows: Numbers, place: Callable[[tuple[int, ...]], dict[str, Any]]
 ) -> list[dict[str, Any]]:
-    """One record per row (and entry, for arrays, with its `place`), whose shape is that of the
-    first column.
-    """
+    """One record per row (and entry, for arrays, with its `place`), in the first column's shape."""
     return [
         {"algorithm": name}
         | (place(index) if index else {})
@@ -219,14 +200,9 @@ def records_of(
 
 
 def table_json(
-    rows: Mapping[str, Mapping[str, Any]],
-    best: Any,
-    after: dict[str, Any],
-    before: dict[str, Any] | None = None,
+    rows: Numbers, best: Any, after: dict[str, Any], before: dict[str, Any] | None = None
 ) -> str:
-    """A table as JSON, in full precision: its rows, the best of them, and what else there is to be
-    said of it.
-    """
+    """A table as JSON in full precision: its rows, the best of them, and further notes."""
     import json  # only what is written needs it
 
     algorithms = {
@@ -247,8 +223,7 @@ LISTED = 40  # entries up to which a list of worlds or clients is printed one by
 
 @dataclass(frozen=True)
 class Risk:
-    """Test loss above the noise floor, E||theta_hat - theta_i||^2_Sigma = bias + variance, and the
-    ridge it was reached at.
+    """Test loss above the noise, E||theta_hat - theta_i||^2_Sigma = bias + variance; the ridge.
 
     Bias is the part that comes from the clients' differences (it scales with radius^2), variance
     the part that comes from label noise. Numbers for one world, arrays for a grid.
@@ -260,8 +235,7 @@ class Risk:
     bias: float | Array
     variance: float | Array
     ridge: float | Array | None = None
-    # standard error of the loss, where it was found by drawing clients
-    error: float | Array | None = None
+    error: float | Array | None = None  # standard error, where clients were drawn
 
     @property
     def loss(self) -> float | Array:
@@ -271,18 +245,15 @@ class Risk:
 
 @dataclass(frozen=True)
 class Accuracy:
-    """Scores of one algorithm on fresh samples of a client; numbers for one world, arrays for a
-    grid.
+    """Scores of one algorithm on a client's fresh samples; numbers, or arrays for a grid.
 
     accuracy: the share of labels that it gets right.
     log_loss: the mean of -log(probability given to the label), in nats.
     brier: half of the squared distance between the probabilities and the label, E|e_y - p|^2/2,
         between 0 and 1 for any number of classes; for two classes the usual (y - p)^2.
-    slope: of calibration: multiply the logits by it to calibrate them; below 1 they are
-        over-confident.
-    ridge: at which it was reached, where the algorithm has one; step, time: of a single gradient
-    step, of early stopping. None where an algorithm has no such number: scores of least squares are
-    no probabilities.
+    slope: multiply the logits by it to calibrate them; below 1 they are over-confident.
+    ridge: at which it was reached; step, time: of a single gradient step, of early stopping. None
+        where an algorithm has no such number: scores of least squares are no probabilities.
 
     >>> import fedasym as fa
     >>> best = fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3))["rtfa"]
@@ -309,8 +280,7 @@ Scores = TypeVar("Scores", bound=Risk | Accuracy)
 
 @dataclass(frozen=True, eq=False)
 class Comparison(Named[Scores]):
-    """Several algorithms on one population (or a grid, or one entry per client): risks, or
-    accuracies; prints itself.
+    """Several algorithms on one population, grid or list of clients: risks or accuracies.
 
     references: rows that are no algorithms but ceilings (with classes, `bayes` and `truth`), and
     what each is; they are never the `best`.
@@ -348,9 +318,7 @@ class Comparison(Named[Scores]):
 
     @property
     def best(self) -> str | NDArray[np.str_]:
-        """The winner; of algorithms with the same value the first. An array of names for a grid or
-        several clients.
-        """
+        """The winner, or the first of equals; an array of names for a grid or several clients."""
         return self.metric.winners(self.algorithms, self.stack(self.algorithms))
 
     @property
@@ -363,11 +331,8 @@ class Comparison(Named[Scores]):
     def columns(self) -> list[NumberColumn]:
         """The numbers that rows have."""
         rows = self.rows.values()
-        return [
-            each
-            for each in self.metric.columns
-            if not each.optional or any(getattr(row, each.name) is not None for row in rows)
-        ]
+        known = {name for row in rows for name, value in vars(row).items() if value is not None}
+        return [each for each in self.metric.columns if not each.optional or each.name in known]
 
     def _numbers(self) -> dict[str, dict[str, Any]]:
         return {
@@ -377,15 +342,11 @@ class Comparison(Named[Scores]):
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm (and entry, for arrays): feed it to any data frame."""
-        labels = self.labels
-        return records_of(
-            self._numbers(), lambda at: {"entry": labels[at[0]] if labels and len(at) == 1 else at}
-        )
+        labels = dict(enumerate(self.labels))
+        return records_of(self._numbers(), lambda at: {"entry": labels.get(at[0], at)})
 
     def to_json(self) -> str:
-        """Full precision, stable keys: algorithms.<name>.{loss,bias,variance,ridge} or
-        .{accuracy,...}, best, ties, notes.
-        """
+        """Full precision: algorithms.<name>.{loss,...} or .{accuracy,...}, best, ties, notes."""
         return table_json(self._numbers(), self.best, {"ties": self.ties, "notes": self.notes})
 
     def __str__(self) -> str:
@@ -402,9 +363,8 @@ class Comparison(Named[Scores]):
     def _single_lines(self) -> list[str]:
         """One world: all numbers of every row, and marks beside the best and its equals."""
         same = {name: group[0] for group in self.ties for name in group[1:]}
-        lines = [
-            f"  {'algorithm':<14}" + "".join(f"{each.head:>{each.width}}" for each in self.columns)
-        ]
+        heads = "".join(f"{each.head:>{each.width}}" for each in self.columns)
+        lines = [f"  {'algorithm':<14}{heads}"]
         for name, numbers in self._numbers().items():
             told = f"   <- {self.metric.most}" if name == self.best else ""
             if name in self.references:
@@ -412,9 +372,8 @@ class Comparison(Named[Scores]):
             elif name in same:
                 told = f"   same as {same[name]}"
             mark = "*" if self.best in (name, same.get(name)) else " "
-            lines.append(
-                f"{mark} {name:<14}" + "".join(each.cell(numbers) for each in self.columns) + told
-            )
+            cells = "".join(each.cell(numbers) for each in self.columns)
+            lines.append(f"{mark} {name:<14}{cells}{told}")
         return lines
 
     def _entry_lines(self, values: Array) -> list[str]:
@@ -433,13 +392,8 @@ class Comparison(Named[Scores]):
         low, width = ("lowest", 10) if self.metric.share else ("lowest loss", 12)
         lines = [f"  {'algorithm':<14}{low:>{width}}{'highest':>{width}}{'wins':>9}"]
         for name, row in zip(self.rows, values, strict=True):
-            wins = (
-                "ceiling"
-                if name in self.references
-                else f"{np.mean(np.asarray(self.best) == name):.0%}"
-            )
+            share = f"{np.mean(np.asarray(self.best) == name):.0%}"
+            wins = "ceiling" if name in self.references else share
             ends = (self.metric.show(end(row)) for end in (np.nanmin, np.nanmax))
-            lines.append(
-                f"  {name:<14}" + "".join(f"{each:>{width}}" for each in ends) + f"{wins:>9}"
-            )
+            lines.append(f"  {name:<14}{''.join(f'{each:>{width}}' for each in ends)}{wins:>9}")
         return lines

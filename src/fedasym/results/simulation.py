@@ -1,6 +1,4 @@
-"""What `simulate` returns: for each algorithm what was simulated beside what the theory says; and
-finished trials in a file.
-"""
+"""What `simulate` returns: simulations beside the theory, by algorithm; trials in a file."""
 
 from __future__ import annotations
 
@@ -141,9 +139,7 @@ class SimulatedAccuracy:
 
     @classmethod
     def of_trials(cls, predicted: Accuracy, found: Array) -> SimulatedAccuracy:
-        """Trials (rows of accuracy, log-loss, Brier score and slope) as means and standard
-        errors.
-        """
+        """Trials (rows of accuracy, log-loss, Brier score, slope) as means and standard errors."""
         mean = found.mean(0)
         error = found.std(0, ddof=1) / np.sqrt(len(found)) if len(found) > 1 else np.full(4, np.nan)
         low, high = float(found[:, 0].min()), float(found[:, 0].max())
@@ -222,9 +218,7 @@ class Simulation(Named[Drawn]):
 
     @property
     def best(self) -> Any:
-        """The algorithm with the best simulated value; an array of names where values are
-        arrays.
-        """
+        """The algorithm with the best simulated value; names where values are arrays."""
         values = np.array([getattr(row, self.metric.name) for row in self.rows.values()])
         winner = np.array(list(self.rows))[
             (np.argmin if self.metric.lower else np.argmax)(values, axis=0)
@@ -248,9 +242,7 @@ class Simulation(Named[Drawn]):
         return table_json(self._numbers(), self.best, {"notes": self.notes}, before)
 
     def curve(self, name: str, at: Array) -> tuple[Array, Array]:
-        """Prediction and limit of an algorithm over values of the parameter that varies; NaN where
-        there is no formula.
-        """
+        """Prediction and limit over the parameter that varies; NaN where there is no formula."""
         if self.lines is None:
             raise InvalidInput("nothing varies in this simulation: give vary to simulate")
         return self.lines(name, at)
@@ -278,9 +270,7 @@ class Simulation(Named[Drawn]):
 
 
 class Ledger:
-    """The losses of finished trials by point and trial; with a path they are also in that file,
-    whole at every moment.
-    """
+    """Finished trials' losses by point and trial; with a path in a file that is always whole."""
 
     def __init__(self, path: str | Path | None, arguments: dict[str, Any]) -> None:
         # Through JSON and back, so that what is compared is what a file can hold.

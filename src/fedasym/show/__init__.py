@@ -1,6 +1,4 @@
-"""What people look at: figures, pages, the explorer. It fills the roles that these have for the
-layers below.
-"""
+"""What people look at: figures, pages, the explorer, which fill roles for the layers below."""
 
 from fedasym.core.runtime import fill
 

@@ -1,6 +1,4 @@
-"""Advice as one page of HTML: what to do, the predictions as a figure and a table, doubts, every
-client, how to check.
-"""
+"""Advice as one page of HTML: what to do, predictions, doubts, every client, how to check."""
 
 from __future__ import annotations
 
@@ -35,9 +33,7 @@ MEANINGS = {
 
 
 class Expected(NamedTuple):
-    """What every algorithm is expected to do: drawn, where there is anything to draw, and in
-    numbers.
-    """
+    """What each algorithm is expected to do: drawn, where possible, and in numbers."""
 
     key: str
     title: str
@@ -352,9 +348,7 @@ def bar_of(name: str, quantity: Quantity, beside: float | None, recommended: str
 def draw_intervals(
     bars: Sequence[Bar], across: str, caption: str, *, percent: bool = False
 ) -> Drawing | None:
-    """The figure with its caption; those who do not see it hear the numbers. None where there is
-    nothing to draw.
-    """
+    """The figure with its caption, and its numbers in words; None with nothing to draw."""
     finite = [each for each in bars if math.isfinite(each.value)]
     if not finite:
         return None

@@ -1,6 +1,4 @@
-"""The curves of an experiment, by sweep and algorithm, with those that somebody published, and the
-frame that shows them.
-"""
+"""An experiment's curves by sweep and algorithm, published ones, and the frame around them."""
 
 from __future__ import annotations
 

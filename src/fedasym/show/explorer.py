@@ -76,9 +76,7 @@ class Readable(Protocol):
 
 @contextmanager
 def receive_file(source: Readable, size: int, name: str) -> Iterator[Path]:
-    """Receive a file of `size` bytes; whatever goes wrong with it is told in words, by the name
-    that was sent.
-    """
+    """Receive a file of `size` bytes; what goes wrong is told in words, by the name sent."""
     from fedasym.data.formats import ENDINGS, READ
 
     ending = Path(name).suffix.lower()
@@ -122,9 +120,7 @@ def receive_bytes(source: Readable, size: int, file: Path | None) -> None:
 
 @dataclass(frozen=True)
 class ColumnSummary:
-    """One column: its name, what it holds, how many different values, how many missing cells, and
-    the first value.
-    """
+    """One column: its name, what it holds, how many values and missing cells, the first value."""
 
     name: str
     kind: str
@@ -143,8 +139,7 @@ def summarize_upload(source: Readable, size: int, said: dict[str, str]) -> dict[
 
 
 def summarize_table(file: Path) -> dict[str, Any]:
-    r"""The columns of a table, with a guess at the label and the clients (None: there is no good
-    one).
+    r"""The columns of a table, with a guess at the label and the clients (None: no good one).
 
     columns: None where some hold lists, which are features already. split: the column that says who
     trains, if any.
@@ -201,9 +196,7 @@ def format_example(value: Any) -> str:
 
 
 def guess_client(columns: Sequence[ColumnSummary], rows: int) -> str | None:
-    """The column whose name is that of clients, or else of an identifier, and whose values come
-    back.
-    """
+    """The column named like clients, or else like an identifier, whose values come back."""
     repeated = [each for each in columns if each.name and is_repeated(each, rows)]
     for word in CLIENTS:
         for each in repeated:
@@ -213,9 +206,7 @@ def guess_client(columns: Sequence[ColumnSummary], rows: int) -> str | None:
 
 
 def is_repeated(column: ColumnSummary, rows: int) -> bool:
-    """Whether a column could name clients: words or whole numbers, several of them, with several
-    rows each.
-    """
+    """Whether a column could name clients: several words or whole numbers, several rows each."""
     named = column.kind in (KINDS[CellKind.WHOLE], KINDS[CellKind.TEXT])
     return named and 2 <= column.distinct <= (rows - column.missing) / ROWS_PER_CLIENT
 
@@ -252,9 +243,7 @@ class UploadAdvice(NamedTuple):
 
 
 def advise_upload(source: Readable, size: int, said: dict[str, str]) -> UploadAdvice:
-    """Receive a file of `size` bytes and advise on it; `said`: its name, its columns with their
-    roles, and its task.
-    """
+    """Receive a file of `size` bytes and advise on it; `said`: name, columns with roles, task."""
     with receive_file(source, size, said.get("name", "")) as file:
         return advise_file(file, said)
 
@@ -296,9 +285,7 @@ def read_roles(text: str | None) -> dict[str, str]:
 
 
 def slider_values(found: Estimated) -> dict[str, Any]:
-    """The estimates as the page's controls name them; the spectrum by a few eigenvalues, each the
-    mean of its share.
-    """
+    """The estimates as the page's controls; the spectrum by a few eigenvalues, means of shares."""
     s, h = merge_eigenvalues(found.spectrum.values, found.spectrum.weights)
     pairs = ",".join(f"{value:.6g}@{share:.6g}" for value, share in zip(s, h, strict=True))
     world = found.world
@@ -321,7 +308,8 @@ def merge_eigenvalues(values: Any, weights: Any) -> tuple[list[float], list[floa
     ([1.0, 2.0], [0.5, 0.5])
     """
     order = np.argsort(values)
-    s, h = np.asarray(values, dtype=float)[order], np.asarray(weights, dtype=float)[order]
+    s = np.asarray(values, dtype=float)[order]
+    h = np.asarray(weights, dtype=float)[order]
     place = np.minimum((np.cumsum(h) - h / 2) * MOST_ATOMS // 1, MOST_ATOMS - 1).astype(int)
     kept = [place == at for at in np.unique(place)]
     shares = [round(float(h[some].sum()), 6) for some in kept]
@@ -355,7 +343,8 @@ class Explorer(ThreadingHTTPServer):
     def __init__(
         self, host: str = "127.0.0.1", port: int = 8765, most_bytes: int = MOST_BYTES
     ) -> None:
-        self.host, self.most_bytes = host.strip("[]"), most_bytes
+        self.host = host.strip("[]")
+        self.most_bytes = most_bytes
         self.text = explore_page(most_bytes).encode()
         self.thinking = threading.Lock()  # one file at a time
         self.pages: dict[str, bytes] = {}  # the last advice, by a name that nobody can guess
@@ -374,7 +363,8 @@ class Explorer(ThreadingHTTPServer):
     def server_bind(self) -> None:
         """Bind without asking a name server for this machine's name, which can take seconds."""
         TCPServer.server_bind(self)
-        self.server_name, self.server_port = self.host, int(self.server_address[1])
+        self.server_name = self.host
+        self.server_port = int(self.server_address[1])
 
     def handle_error(self, request: Any, client_address: Any) -> None:
         """A browser that hangs up in the middle is no error."""
@@ -423,7 +413,8 @@ class Answer(BaseHTTPRequestHandler):
     """One request."""
 
     server: Explorer
-    server_version, sys_version = f"fedasym/{__version__}", ""
+    server_version = f"fedasym/{__version__}"
+    sys_version = ""
     timeout = 60  # seconds that a silent client holds a thread
 
     def do_GET(self) -> None:
@@ -501,9 +492,7 @@ class Answer(BaseHTTPRequestHandler):
         return False
 
     def _from_here(self) -> bool:
-        """Whether a post comes from our own page: browsers say so, and other sites cannot send this
-        type unasked.
-        """
+        """Whether a post comes from our page: browsers say so, and other sites cannot fake it."""
         origin, site = self.headers.get("Origin"), self.headers.get("Sec-Fetch-Site", "same-origin")
         ours = origin is None or origin == f"http://{self.headers.get('Host')}"
         return (

@@ -1,6 +1,4 @@
-"""What an experiment found: who is best, how far the others are behind, how surely; what each
-client gains, and who is hurt.
-"""
+"""What an experiment found: who is best, by how much, how surely; each client's gains."""
 
 from __future__ import annotations
 
@@ -49,11 +47,8 @@ def describe_data_sizes(results: Results) -> list[str]:
         count_of(told.rounds, "round"),
         f"protocol {told.rules.name}",
     ]
-    repeats = [
-        f"{sweep} {describe_numbers(getattr(trials, sweep))}"
-        for sweep in SWEEPS
-        if getattr(trials, sweep)
-    ]
+    sweeps = {sweep: getattr(trials, sweep) for sweep in SWEEPS}
+    repeats = (f"{sweep} {describe_numbers(each)}" for sweep, each in sweeps.items() if each)
     return [*found, *repeats]
 
 
@@ -77,20 +72,19 @@ def find_leader(results: Results, sweep: str) -> str | None:
 def name_best(results: Results, paired: Comparisons) -> list[str]:
     """The answer first: who is best in each sweep, and who cannot be told from it."""
     told = []
+    loss = results.statistic == "loss"
     for sweep in SWEEPS:
         best = find_leader(results, sweep)
         if best is None:
             continue
         finals = results.finals(sweep)
-        what = "test loss" if results.statistic == "loss" else "test accuracy"
+        what = "test loss" if loss else "test accuracy"
         trials = count_of(len(finals[best]), sweep.removesuffix("s"))
         text = f"Over {trials}, {best} has the best {what}: {describe_ends(results, finals[best])}"
         pairs = pairs_with(paired, sweep, best)
         for verdicts, words in CLOSE.items():
             if names := [other_of(pair, best) for pair in pairs if pair.verdict in verdicts]:
-                near = words.format(
-                    describe_margin(pairs[0].margin, loss=results.statistic == "loss")
-                )
+                near = words.format(describe_margin(pairs[0].margin, loss=loss))
                 text += f"; {join_with_and(names)} {'is' if len(names) == 1 else 'are'} {near}"
         told.append(text + ".")
     return told or ["There are no finished trials yet."]
@@ -110,10 +104,9 @@ def describe_ends(results: Results, values: Array) -> str:
     mean = statistic_text(results.statistic, float(values.mean())).replace("%", " %")
     if len(values) < 2:
         return mean
-    worst, best = sorted(
-        map(float, (values.min(), values.max())), reverse=results.statistic == "loss"
-    )
-    return f"{mean} (worst trial {bare_value(results, worst)}, best {bare_value(results, best)})"
+    ends = sorted((float(values.min()), float(values.max())), reverse=results.statistic == "loss")
+    worst, best = (bare_value(results, end) for end in ends)
+    return f"{mean} (worst trial {worst}, best {best})"
 
 
 def bare_value(results: Results, value: float) -> str:
@@ -139,9 +132,7 @@ def compare_with_best(results: Results, paired: Comparisons, sweep: str) -> list
     if best is None:
         return []
     pairs = pairs_with(paired, sweep, best)
-    pairs.sort(
-        key=lambda pair: abs(pair.difference) if math.isfinite(pair.difference) else math.inf
-    )
+    pairs.sort(key=lambda pair: np.nan_to_num(abs(pair.difference), nan=np.inf))
     return [describe_pair(pair, best, loss=results.statistic == "loss") for pair in pairs]
 
 
@@ -162,24 +153,20 @@ def describe_pair(pair: Paired, best: str, *, loss: bool) -> str:
     sign = (1 if pair.first == best else -1) * (-1 if loss else 1)
     low, high = sorted((sign * pair.low, sign * pair.high))
     unit = "" if loss else " points"
-    numbers = (
+    middle, low_end, high_end = (
         minus(number(each) if loss else f"{100 * each:.2f}")
         for each in (sign * pair.difference, low, high)
     )
-    middle, low_end, high_end = numbers
     margin = describe_margin(pair.margin, loss=loss)
+    level = "different at the 5 % level"
     verdict = {
-        "different": "different at the 5 % level",
-        "different, but within the margin": (
-            f"different at the 5 % level, but by less than {margin}"
-        ),
+        "different": level,
+        "different, but within the margin": f"{level}, but by less than {margin}",
         "the same within the margin": f"the same within {margin}",
         "not told apart": f"not told apart by {pair.trials} trials",
     }.get(pair.verdict, "no verdict")
-    return (
-        f"{name} is {middle}{unit} behind {best} (95 % interval {low_end} to {high_end}):"
-        f" {verdict}."
-    )
+    interval = f"95 % interval {low_end} to {high_end}"
+    return f"{name} is {middle}{unit} behind {best} ({interval}): {verdict}."
 
 
 def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
@@ -189,9 +176,8 @@ def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
         if not math.isfinite(curve.last):
             parts.append(f"{name} ends in no number")
             continue
-        first, last = (
-            number(value) if loss else f"{value:.1f}" for value in (curve.mean[0], curve.last)
-        )
+        ends = (curve.mean[0], curve.last)
+        first, last = (number(value) if loss else f"{value:.1f}" for value in ends)
         over = f" (trials {curve.low[-1]:.4g} to {curve.high[-1]:.4g})" if curve.trials > 1 else ""
         parts.append(f"{name} goes from {first} to {last}{over}")
     return f"{what}. {'; '.join(parts)}."
@@ -225,9 +211,8 @@ def curves_table(ours: Curves, published: Curves, label: str, *, loss: bool) -> 
             for what, values in (("mean", curve.mean), *ends):
                 columns.append(Column(f"{key}{kind} {what}"))
                 held.append(dict(zip(curve.rounds, map(float, values), strict=True)))
-    rounds = sorted(
-        {when for curve in (*ours.values(), *published.values()) for when in curve.rounds}
-    )
+    every = (*ours.values(), *published.values())
+    rounds = sorted({when for curve in every for when in curve.rounds})
     rows = [
         [count(when), *(Cell(show_value(each.get(when), loss)) for each in held)]
         for when in thin_out(rounds, ROWS)
@@ -251,11 +236,8 @@ def share_in_percent(share: float) -> str:
     >>> share_in_percent(0.123), share_in_percent(0.995), share_in_percent(1)
     ('12 %', '99.5 %', '100 %')
     """
-    return (
-        f"{100 * share:.0f} %"
-        if 0.1 <= share <= 0.99 or share in (0, 1)
-        else f"{100 * share:.1f} %"
-    )
+    places = 0 if 0.1 <= share <= 0.99 or share in (0, 1) else 1
+    return f"{100 * share:.{places}f} %"
 
 
 def quantiles(values: Array) -> dict[str, float]:
@@ -266,9 +248,7 @@ def quantiles(values: Array) -> dict[str, float]:
 
 @dataclass(frozen=True, eq=False)
 class GainCounts:
-    """What personalization brings each client over the shared model, a mean over trials; in points,
-    or in loss.
-    """
+    """What personalization brings each client, a mean over trials; in points, or in loss."""
 
     algorithm: str
     table: pl.DataFrame  # client, samples, tested, own, shared, gain
@@ -281,21 +261,18 @@ class GainCounts:
     @property
     def shares(self) -> tuple[float, float, float]:
         """The clients that lose, that stay the same and that gain."""
-        return (
-            float((self.values < 0).mean()),
-            float((self.values == 0).mean()),
-            float((self.values > 0).mean()),
-        )
+        values = self.values
+        lose, same, gain = (float(each.mean()) for each in (values < 0, values == 0, values > 0))
+        return lose, same, gain
 
 
 def gains_of(results: Results) -> tuple[str, list[GainCounts]]:
-    """The sweep that is looked at, and the algorithms that change a shared model for their
-    clients.
-    """
+    """The sweep that is looked at, and its algorithms that personalize a shared model."""
     import polars as pl
 
     sweep = next((each for each in (SEEDS, SPLITS) if each in results.clients["sweep"]), SEEDS)
-    name, unit = results.statistic, 1.0 if results.statistic == "loss" else 100.0
+    name = results.statistic
+    unit = 1.0 if results.statistic == "loss" else 100.0
     held = results.clients.filter(
         (pl.col("sweep") == sweep) & (pl.col("tested") > 0) & pl.col("gain").is_finite()
     )
@@ -305,10 +282,8 @@ def gains_of(results: Results) -> tuple[str, list[GainCounts]]:
         pl.col(f"shared_{name}").mean().alias("shared") * unit,
         pl.col("gain").mean() * unit,
     )
-    found = [
-        GainCounts(str(each), part)
-        for (each,), part in means.group_by("algorithm", maintain_order=True)
-    ]
+    parts = means.group_by("algorithm", maintain_order=True)
+    found = [GainCounts(str(each), part) for (each,), part in parts]
     return sweep, [each for each in found if (each.values != 0).any()]
 
 
@@ -320,18 +295,12 @@ def show_gain(value: float, loss: bool) -> str:
 def distribution_table(gains: list[GainCounts], loss: bool) -> Table:
     """Every algorithm's gains in a row."""
     unit = "loss" if loss else "points"
-    columns = [
-        Column("algorithm", text=True),
-        *map(Column, ("clients", "lose", "same", "gain", f"mean, {unit}")),
-    ]
-    columns += map(Column, quantiles(np.zeros(1)))
+    heads = ("clients", "lose", "same", "gain", f"mean, {unit}", *quantiles(np.zeros(1)))
+    columns = [Column("algorithm", text=True), *map(Column, heads)]
     rows = []
     for each in gains:
-        row = [
-            Cell(each.algorithm),
-            count(len(each.values)),
-            *(Cell(share_in_percent(share)) for share in each.shares),
-        ]
+        shares = (Cell(share_in_percent(share)) for share in each.shares)
+        row = [Cell(each.algorithm), count(len(each.values)), *shares]
         numbers = [float(each.values.mean()), *quantiles(each.values).values()]
         rows.append([*row, *(Cell(show_gain(value, loss)) for value in numbers)])
     return Table(columns, rows, label="Gains of clients by algorithm")
@@ -353,9 +322,7 @@ class Hurt(NamedTuple):
 
 
 def histograms(gains: list[GainCounts], loss: bool) -> list[Histogram]:
-    """A small histogram for each algorithm, on one scale; what lies beyond its ends is counted in
-    the last bars.
-    """
+    """A small histogram per algorithm, on one scale; the last bars count what lies beyond."""
     edges = bin_edges(np.concatenate([each.values for each in gains]))
     unit = "" if loss else " points"
     found = []
@@ -375,8 +342,7 @@ def histograms(gains: list[GainCounts], loss: bool) -> list[Histogram]:
 
 
 def gains_by_samples(gains: list[GainCounts], loss: bool) -> Table | None:
-    """Whether clients with few samples fare otherwise: mean gain and share that loses, by quarters
-    of the clients.
+    """Mean gain and share that loses, by quarters of the clients from few samples to many.
 
     None where clients train on about as many samples, or are too few to be grouped.
     """
@@ -387,22 +353,16 @@ def gains_by_samples(gains: list[GainCounts], loss: bool) -> Table | None:
     heads = [f"{sizes[part].min()} to {sizes[part].max()} samples" for part in parts]
     rows = []
     for each in gains:
-        values, own = each.values, each.table["samples"].to_numpy()
+        values = each.values
+        own = each.table["samples"].to_numpy()
         cells = []
         for part in np.array_split(np.argsort(own, kind="stable"), QUARTERS):
             mean = float(values[part].mean())
-            cells.append(
-                Cell(
-                    f"{show_gain(mean, loss)}, {share_in_percent(float((values[part] < 0).mean()))}"
-                    " lose"
-                )
-            )
+            lose = share_in_percent(float((values[part] < 0).mean()))
+            cells.append(Cell(f"{show_gain(mean, loss)}, {lose} lose"))
         rows.append([Cell(each.algorithm), *cells])
-    return Table(
-        [Column("algorithm", text=True), *map(Column, heads)],
-        rows,
-        label="Gains by number of samples",
-    )
+    columns = [Column("algorithm", text=True), *map(Column, heads)]
+    return Table(columns, rows, label="Gains by number of samples")
 
 
 def most_hurt(gains: list[GainCounts], loss: bool) -> Hurt | None:
@@ -427,9 +387,8 @@ def most_hurt(gains: list[GainCounts], loss: bool) -> Hurt | None:
     for _, client in losers[:MOST_HURT]:
         held = [by_client.get(client, math.nan) for by_client in own.values()]
         cells = [Cell("–" if math.isnan(gain) else show_gain(gain, loss)) for gain in held]
-        rows.append(
-            [Cell(client), count(sizes[client]["samples"]), count(sizes[client]["tested"]), *cells]
-        )
+        size = sizes[client]
+        rows.append([Cell(client), count(size["samples"]), count(size["tested"]), *cells])
     columns = [Column("client", text=True), *map(Column, ("trains on", "tested on", *own))]
     text = (
         f"{len(losers)} of {len(lowest)} clients lose by some algorithm; these lose most. Gains by"

@@ -1,6 +1,4 @@
-"""Pages that stand alone, from templates in which everything is escaped: style and script inside,
-nothing ever fetched.
-"""
+"""Pages that stand alone: everything escaped, style and script inside, nothing fetched."""
 
 from __future__ import annotations
 
@@ -46,9 +44,7 @@ class Column(NamedTuple):
 
 
 class Cell(NamedTuple):
-    """What is read; and what is sorted by, where that is not the number that the text begins
-    with.
-    """
+    """What is read, and what is sorted by where that is not the text's leading number."""
 
     text: object
     value: float | None = None
@@ -60,9 +56,7 @@ class Cell(NamedTuple):
 
 
 class Table(NamedTuple):
-    """A table whose first column names the row; `label` says what it is to those who hear it;
-    `best`: rows set in bold.
-    """
+    """A table whose first column names rows; `label`: for those who hear it; `best`: in bold."""
 
     columns: Sequence[Column]
     rows: Sequence[Sequence[Cell]]
@@ -71,9 +65,7 @@ class Table(NamedTuple):
 
 
 class Drawing(NamedTuple):
-    """A figure for wide and for narrow screens, its caption, and its numbers as a table where it
-    has one.
-    """
+    """A figure for wide and narrow screens, its caption, and its numbers as a table if any."""
 
     key: str
     pictures: Sequence[Markup]
@@ -117,7 +109,8 @@ def open_templates() -> Environment:
 
 def render(template: str, title: str, context: Mapping[str, Any]) -> str:
     """A page in the style of reports; the same input gives the same text."""
-    style, script = asset("style.css") + tints(), asset("script.js")
+    style = asset("style.css") + tints()
+    script = asset("script.js")
     held = {
         "title": title,
         "style": Markup(style),
@@ -209,9 +202,7 @@ def explore_part(name: str) -> str:
 
 
 def tints() -> str:
-    """Every mark's colour as a variable, in a shade that stands out from a light and from a dark
-    page.
-    """
+    """Every mark's colour as a variable, in shades that stand out from light and dark pages."""
     names = {
         mark.colour: VARIABLES[mark.colour]
         for mark in EVERY

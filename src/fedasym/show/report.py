@@ -1,6 +1,4 @@
-"""The verb `report`: a run as one page of HTML that needs nothing else; its sections, their figures
-and tables.
-"""
+"""The verb `report`: a run as one page of HTML; its sections, their figures and tables."""
 
 from __future__ import annotations
 
@@ -177,7 +175,8 @@ class ForesightPart(NamedTuple):
 
 def report_page(results: Results, published: Published | None = None) -> str:
     """The whole page; the same results give the same text."""
-    experiment, paired = results.experiment.portable(), results.comparisons()
+    experiment = results.experiment.portable()
+    paired = results.comparisons()
     loss = results.statistic == "loss"
     heads = (
         ("loss", "mean_loss", "hurt")
@@ -189,8 +188,10 @@ def report_page(results: Results, published: Published | None = None) -> str:
         for each in SWEEPS
         if (found := describe_sweep(results, each, paired, published)) is not None
     ]
-    gains, clients = describe_gains(results, published), describe_client_gains(results)
-    theirs, foresight = published_tables(results, published), describe_foresight(results)
+    gains = describe_gains(results, published)
+    clients = describe_client_gains(results)
+    theirs = published_tables(results, published)
+    foresight = describe_foresight(results)
     titles = {
         "notes": ("What a fair reader should know", results.notes),
         **{each.key: (each.title, True) for each in sweeps},
@@ -324,9 +325,7 @@ def describe_client_gains(results: Results) -> ClientsPart | None:
 
 
 def describe_foresight(results: Results) -> ForesightPart | None:
-    """Predicted beside measured, and where the rankings agree; or why nothing could be
-    predicted.
-    """
+    """Predicted beside measured, and where rankings agree; or why nothing was predicted."""
     if results.foreseen is None:
         return None
     if reason := results.foreseen.reason:
@@ -334,7 +333,8 @@ def describe_foresight(results: Results) -> ForesightPart | None:
     found = foresight_rows(results)
     if not found:
         return None
-    merged, cells = results.foreseen.merged, []
+    merged = results.foreseen.merged
+    cells = []
     for row in found:
         off = Cell("–" if merged else minus(show_error(row)))
         cells.append([Cell(row.algorithm), *(Cell(show_share(each)) for each in row[1:]), off])
@@ -366,15 +366,14 @@ def setting_cell(settings: Mapping[str, Any], name: str) -> Cell:
 
 
 def finals_table(results: Results, sweep: str, best: str | None) -> Table:
-    """Pooled, per-client mean and worst decile side by side, means over trials after the last
-    round.
-    """
+    """Pooled mean, clients' mean and worst decile, means over trials after the last round."""
     heads = STATISTICS[results.task]
     first, *others = heads
     finals = {name: results.finals(sweep, name) for name in heads}
     columns = [Column("algorithm", text=True), Column(heads[first]), Column("worst–best trial")]
     columns += [Column(heads[name]) for name in others]
-    rows, names = [], list(finals[first])
+    rows = []
+    names = list(finals[first])
     for algorithm in names:
         values = finals[first][algorithm]
         ends = seed_range(first, values).replace("%", " %")
@@ -428,7 +427,8 @@ def chosen_table(results: Results) -> Table:
         Column("algorithm", text=True),
         *map(Column, ("tried", "diverged", "validation", *used)),
     ]
-    name, rows = validation_score(results.task), []
+    name = validation_score(results.task)
+    rows = []
     for algorithm in results.experiment.algorithms:
         tried = [
             row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm

@@ -18,7 +18,6 @@ from fedasym.experiments.reproduction import (
     Foreseen,
     find_target,
     keep_foresight,
-    prepare_features,
     read_foresight,
 )
 from fedasym.worlds.classes import MOST_CLASSES
@@ -31,9 +30,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, repr=False)
 class Reproduction:
-    """What came of a target: results, the paper's findings held against them, and the files that
-    were written.
-    """
+    """What came of a target: results, the paper's findings beside them, and files written."""
 
     results: Results
     beside: str | None  # our accuracies beside the paper's
@@ -128,9 +125,7 @@ def reproduce(
 
 
 def foresee(folder: str | Path, federation: Federation) -> Foreseen:
-    """Ask the advisor, and keep its answer in the folder; what is there already is not computed
-    again.
-    """
+    """Ask the advisor and keep its answer in the folder; an answer there is not recomputed."""
     if (held := read_foresight(folder)) is not None:
         return held
     found = ask_advisor(federation)
@@ -139,9 +134,7 @@ def foresee(folder: str | Path, federation: Federation) -> Foreseen:
 
 
 def foresee_run(folder: str | Path, results: Results, data: str | None = None) -> Foreseen:
-    """The same for a run that is finished: on its experiment's data, or on a file of them
-    elsewhere.
-    """
+    """The same for a finished run: on its experiment's data, or on a file of them elsewhere."""
     from fedasym.experiments.data import fingerprint, load_data
 
     experiment = results.experiment if data is None else results.experiment.with_data(data)
@@ -174,3 +167,20 @@ def ask_advisor(federation: Federation) -> Foreseen:
     return Foreseen(
         theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None
     )
+
+
+def prepare_features(name: str, device: str | None, progress: Progress | None) -> Path:
+    """The features of a data set: found, or made."""
+    from fedasym.pretraining import features, pretrain
+    from fedasym.pretraining.recipes import chosen_network, features_file
+
+    try:
+        return features_file(name)
+    except InvalidInput:
+        pass
+    where = {"gpu": "cuda"}.get(device or "", device)
+    try:
+        chosen_network(name, None)
+    except InvalidInput:
+        pretrain(name, device=where, progress=progress)
+    return features(name, device=where, progress=progress)

@@ -81,9 +81,7 @@ class Contour:
         return graded_panels(2 * opening, self.gaps[0] / across, self.gaps[1] / across)
 
     def _points(self, opening: float, nodes: int) -> tuple[Complex, Complex]:
-        """Kappa and the weights of dkappa/(2 pi i) at the nodes of the upper arc that leaves the
-        chord at `opening`.
-        """
+        """Kappa and weights of dkappa/(2 pi i) on the upper arc that starts at `opening`."""
         x, w = gauss_legendre(nodes)
         panels = self._panels(opening)
         lengths = np.diff(panels)[:, None]
@@ -104,9 +102,7 @@ class Contour:
         return bool(np.all(self.aspect * (near @ self.h) <= (1 + level) / 2))
 
     def nodes(self, count: int) -> tuple[Complex, Complex, Complex, Complex]:
-        """kappa, z, df1 and (1 - aspect df2)/(1 - aspect df1) dkappa/(2 pi i) at `count` nodes a
-        panel.
-        """
+        """kappa, z, df1, (1 - aspect df2)/(1 - aspect df1) dkappa/(2 pi i); `count` per panel."""
         k, arc = self._points(self.opening, count)
         reach = self.s + k[:, None]
         near, far = self.s / reach, k[:, None] / reach
@@ -121,15 +117,14 @@ class Contour:
 
         def rule(count: int) -> tuple[Array, Array]:
             _, z, df1, arc = self.nodes(count)
-            values, weights = function(z), df1 * arc
+            values = function(z)
+            weights = df1 * arc
             return np.asarray(2 * (values @ weights).real), np.abs(values) @ np.abs(weights)
 
         return sum_until_settled(rule, MOST_NODES // self.size)
 
     def squared(self, function: ComplexFunction, energy: Array) -> Array:
-        """The limit of Delta' f(S) Sigma f(S) Delta with energy[k] of Delta along atom k, for
-        several f at once: (20).
-        """
+        """The limit of Delta' f(S) Sigma f(S) Delta, energy[k] of Delta along atom k: (20)."""
         g = energy[self.spectrum.seen]
 
         def rule(count: int) -> tuple[Array, Array]:
@@ -180,14 +175,14 @@ def graded_panels(length: float, first: float, last: float) -> Array:
 
 
 def sum_until_settled(rule: Callable[[int], tuple[Array, Array]], most: int) -> Array:
-    """Add nodes to the panels until the sums settle to the rounding of their terms (`rule`: sums
-    and sizes of the terms).
-    """
-    count, change = 12, np.inf
+    """Add nodes to the panels until sums settle to rounding (`rule`: sums and terms' sizes)."""
+    count = 12
+    change = np.inf
     last, size = rule(count)
     while (count := count * 3 // 2) <= max(most, 18):
         now, size = rule(count)
-        before, change = change, float(np.max(np.abs(now - last) / np.maximum(size, 1e-300)))
+        before = change
+        change = float(np.max(np.abs(now - last) / np.maximum(size, 1e-300)))
         last = now
         if change <= 2e-15 or (change <= 1e-12 and change > before / 4):
             break
@@ -201,9 +196,7 @@ NARROW = 1e-9  # structure of the law near zero that is narrower than this carri
 
 @dataclass(frozen=True)
 class SampleLaw:
-    """Marchenko-Pastur law of aspect gamma (P,): nodes and weights (P, n), the atom at zero as the
-    last node.
-    """
+    """Marchenko-Pastur law of aspect gamma (P,): nodes and weights (P, n), the atom at 0 last."""
 
     x: Array
     w: Array
@@ -249,12 +242,14 @@ def subordinate(
     `fitted`: gamma int (1 - P)^2/x, the client's own noise that it fits, where a closed form is at
     hand; it may be unbounded.
     """
-    m, p = clients, (1 / clients)[:, None]
+    m = clients
+    p = (1 / clients)[:, None]
 
     def rule(nodes: int) -> tuple[Array, Array]:
         law = marchenko_pastur(gamma, nodes)
         x, mean = law.x, law.mean
-        weight, P = b(x), keep(x)
+        weight = b(x)
+        P = keep(x)
         f = p * x * weight
 
         def excess(log_u: Array) -> Array:

@@ -37,9 +37,7 @@ from fedasym.worlds.spectra import Spectrum
 
 @dataclass(frozen=True)
 class DescentFilter:
-    """f and what it leaves of the noise, for an array of stopping times; `step` None: gradient
-    flow.
-    """
+    """f and what it leaves of the noise, by stopping times; `step` None: gradient flow."""
 
     times: Array
     step: float | None
@@ -65,9 +63,7 @@ class DescentFilter:
         return self.fitted(x) ** 2 / x
 
     def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
-        """A contour on which |f| stays of order one: it hugs the spectrum the closer, the longer
-        the times.
-        """
+        """A contour on which |f| stays of order one, closer to the spectrum for longer times."""
         high = sample_support(gamma, spectrum)[1]
         longest = max(self.times.max(), 1e-300) * (1 if self.step is None else self.step)
         reach = float(np.clip(1 / longest, high * 1e-14, high))
@@ -83,9 +79,7 @@ class DescentFilter:
         return self.times[:, None]
 
     def _exponent(self, x: Complex | Array) -> Complex:
-        """The logarithm of f(x), accurate for small x however long the time; zero stays zero for
-        endless time.
-        """
+        """The logarithm of f(x), accurate for small x at all times; zero stays zero at infinity."""
         rate = np.asarray(-x, dtype=complex) if self.step is None else complex_log1p(-self.step * x)
         with np.errstate(invalid="ignore"):
             return np.where(rate == 0, 0, self._column() * rate)
@@ -93,7 +87,8 @@ class DescentFilter:
 
 def complex_log1p(x: Complex | Array) -> Complex:
     """log(1 + x) for complex x: NumPy's loses the digits of small ones."""
-    a, b = np.real(x), np.imag(x)
+    a = np.real(x)
+    b = np.imag(x)
     return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
 
 
@@ -105,7 +100,8 @@ def stopped_risk(
     `extra`: energy of the shared model's noise per atom, for finitely many clients; it adds to the
     variance.
     """
-    gamma, spectrum = float(world.gamma[0]), world.spectrum
+    gamma = float(world.gamma[0])
+    spectrum = world.spectrum
     check_stable(filter_, gamma, spectrum)
     r2, s2 = float(world.r2[0]), float(world.s2[0])
     bias, variance = np.empty(filter_.times.size), np.empty(filter_.times.size)
@@ -133,9 +129,7 @@ def stopped_risk(
 def split_by_decades(
     filter_: DescentFilter, wanted: NDArray[np.bool_]
 ) -> Iterator[tuple[NDArray[np.intp], DescentFilter]]:
-    """The wanted stopping times in decades: one contour suits times that differ by no more than a
-    factor of ten.
-    """
+    """The stopping times in decades: a contour suits times within a factor of ten."""
     decade = np.where(
         filter_.times > 0, np.floor(np.log10(np.maximum(filter_.times, 1e-300))), -np.inf
     )
@@ -145,9 +139,7 @@ def split_by_decades(
 
 
 def check_stable(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -> None:
-    """Refuse steps that diverge: step times the largest eigenvalue of the sample covariance must
-    stay below 2.
-    """
+    """Refuse steps that diverge: step times the largest sample eigenvalue must stay below 2."""
     if filter_.step is None or not np.any(filter_.times > 1):
         return
     limit = 2 / sample_support(gamma, spectrum)[1]
@@ -159,9 +151,7 @@ def check_stable(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -> No
 
 
 def horizon(gamma: float, spectrum: Spectrum, step: float | None) -> float:
-    """The stopping time after which the path has converged to rounding; infinite at the
-    interpolation threshold.
-    """
+    """The stopping time of convergence to rounding; infinite at the interpolation threshold."""
     low, high = sample_support(gamma, spectrum)
     rate = low if step is None else min(step * low, 2 - step * high)
     return 40 / rate if rate > 0 else np.inf
@@ -188,9 +178,7 @@ LONGEST = 1e7
 def best_stop(
     evaluate: Callable[[Array], Parts], world: Worlds, step: float | None, high: float
 ) -> tuple[float, float, float]:
-    """The stopping point of lowest loss: a geometric grid, then golden section (flow) or a zoom
-    over whole numbers.
-    """
+    """The stopping point of lowest loss: a grid, then golden section (flow) or whole numbers."""
     end = horizon(float(world.gamma[0]), world.spectrum, step)
 
     def loss(at: Array) -> Array:
@@ -227,9 +215,7 @@ def best_stop(
 
 
 def smooth_minimum(loss: Callable[[Array], Array], low: float, top: float) -> float:
-    """The minimiser on a short interval: the loss is analytic, so a polynomial through a few points
-    finds it at once.
-    """
+    """The minimiser on a short interval, by a polynomial, as the loss is analytic there."""
     series: Any = np.polynomial.Chebyshev.interpolate(loss, 12, domain=[low, top])
     roots = series.deriv().roots()
     inside = [
@@ -263,13 +249,13 @@ class StageFilter:
 
 
 def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
-    """Bias and variance of one world, shape (1,); `extra`: energy of the shared model's noise per
-    atom.
-    """
-    gamma, spectrum = float(world.gamma[0]), world.spectrum
+    """Bias and variance of one world, (1,); `extra`: energy of the shared model's noise by atom."""
+    gamma = float(world.gamma[0])
+    spectrum = world.spectrum
     r2, s2 = float(world.r2[0]), float(world.s2[0])
     check_filter(stage, gamma, spectrum)
-    contour, filter_ = find_contour(stage, gamma, spectrum), StageFilter(stage)
+    contour = find_contour(stage, gamma, spectrum)
+    filter_ = StageFilter(stage)
     if contour is None:
         return uncorrelated_filter_risk(stage, world, extra)
 
@@ -285,10 +271,9 @@ def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -
 
 
 def check_filter(stage: ClientStage, gamma: float, spectrum: Spectrum) -> None:
-    """Refuse a filter that is not finite on the spectrum, or forgets directions of which a client
-    knows nothing.
-    """
-    name, (low, high) = type(stage).__name__, sample_support(gamma, spectrum)
+    """Refuse a filter not finite on the spectrum, or forgetting what a client cannot see."""
+    name = type(stage).__name__
+    (low, high) = sample_support(gamma, spectrum)
     x = np.linspace(low, high, 33)
     values = filter_values(stage, x)
     if not np.all(np.isfinite(values)):
@@ -322,9 +307,7 @@ def filter_values(stage: ClientStage, x: Array) -> Array:
 
 
 def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contour | None:
-    """A contour inside which the filter has no singularity, by Cauchy's formula; None: there is
-    none.
-    """
+    """A contour without a singularity of the filter, by Cauchy's formula; None: there is none."""
     low, high = sample_support(gamma, spectrum)
     # the ends come too near to the contour for a plain rule
     inside = np.linspace(low, high, 11)[1:-1]

@@ -1,5 +1,4 @@
-"""Finitely many clients, for a member and for a new client: equal ones (section 5), and ones that
-differ (section 6).
+"""Finitely many clients, as a member or newcomer: equal (section 5) and different (section 6).
 
 Theorems give the averaged model with a ridge for any covariance, and pFedMe at its best ridge; any
 other pair follows from its weight and filter, for uncorrelated features, by subordination. With
@@ -18,7 +17,18 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms import Algorithm, Average, Descend, Flow, Interpolate, Keep, Moreau, Ridge
+from fedasym.algorithms import (
+    Algorithm,
+    Average,
+    Descend,
+    Flow,
+    Interpolate,
+    Keep,
+    Moreau,
+    Objective,
+    Ridge,
+    ServerStage,
+)
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import SUM_TOLERANCE, Array, floats
 from fedasym.theory.contours import sample_support, subordinate
@@ -67,7 +77,9 @@ def equal_clients(
     for part in (crowded, critical, ~(crowded | critical)):
         if not np.any(part):
             continue
-        some, lam, m = world.take(part), None if ridge is None else ridge[part], clients[part]
+        some = world.take(part)
+        lam = None if ridge is None else ridge[part]
+        m = clients[part]
         if part is critical:
             answer = undetermined_risk(algorithm, some, lam)
         elif part is crowded:
@@ -89,9 +101,7 @@ def interpolating_clients(
     member: bool,
     centre: Array | None,
 ) -> RiskAtRidge:
-    """Fewer pooled samples than unknowns: every method shares the minimum-norm interpolant of all
-    samples.
-    """
+    """Fewer pooled samples than unknowns: all methods share the minimum-norm interpolant."""
     pooled = pool(one_group(world, clients, centre))
     first = np.zeros(clients.size, dtype=int)
     if not member:
@@ -116,7 +126,12 @@ def determined_clients(
         case Average(), Descend() | Flow():
             rows = [
                 stopped_risk_of_clients(
-                    world.take(slice(i, i + 1)), filter_of(stage), clients[i : i + 1], member, None
+                    world.take(slice(i, i + 1)),
+                    filter_of(stage),
+                    clients[i : i + 1],
+                    member,
+                    None,
+                    algorithm.server,
                 )
                 for i in range(clients.size)
             ]
@@ -131,24 +146,31 @@ def determined_clients(
 
 
 def stopped_risk_of_clients(
-    world: Worlds, filter_: DescentFilter, clients: Array, member: bool, centre: Array | None
+    world: Worlds,
+    filter_: DescentFilter,
+    clients: Array,
+    member: bool,
+    centre: Array | None,
+    server: ServerStage,
 ) -> Parts:
-    """Early-stopped fine-tuning of the averaged model in one world, bias and variance per stopping
-    time.
-    """
+    """Early-stopped fine-tuning of a shared model in one world, per stopping time."""
     ratio = world.gamma[0] * world.spectrum.rank / clients[0]
     crowded = ratio > 1
     times = filter_.times.size
     if abs(ratio - 1) < CRITICAL:
         return np.full(times, np.inf), np.full(times, np.inf)
-    if member and not crowded:
+    averaged = server.objective is Objective.POOLED
+    if not crowded and (member or not averaged):
         s = world.spectrum.scale
         if s is None:
+            whose = "a member of a finite federation" if averaged else "this shared model"
+            other = "ask for a new client" if averaged else "take fedavg's for a new client"
             raise NoFormula(
-                "early stopping for a member of a finite federation has a formula only for"
-                " uncorrelated features (spectra.identity()): ask for a new client, or leave"
-                " clients out"
+                f"early stopping for {whose} has a formula only for uncorrelated features"
+                f" (spectra.identity()): {other}, or leave clients out"
             )
+        weights = scaled_weights(server, bayes_ridge(world), s)
+        check_server_weights(server, weights, world)
         check_stable(filter_, float(world.gamma[0]), world.spectrum)
         gamma, r2, s2, m = (
             np.full(times, float(x[0])) for x in (world.gamma, world.r2 * s, world.s2, clients)
@@ -161,7 +183,7 @@ def stopped_risk_of_clients(
             ]
             return np.asarray(np.stack(each).real)
 
-        return subordinate(np.ones_like, keep, gamma, r2, s2, m, member=True)
+        return subordinate(weights, keep, gamma, r2, s2, m, member)
     pooled = pool(one_group(world, clients, centre))
     first = np.zeros(1, dtype=int)
     if member:  # the shared model interpolates the member's samples: its gradient is zero
@@ -260,7 +282,6 @@ def uncorrelated_risk(
             " none"
         )
     ridge = bayes_ridge(world) if lam is None else lam
-    server = algorithm.server.filled(ridge=ridge[:, None])
     stage = (
         algorithm.personalise.filled(ridge=ridge[:, None])
         if lam is None
@@ -270,13 +291,11 @@ def uncorrelated_risk(
         for gamma in np.unique(world.gamma):
             check_stable(filter_of(stage), float(gamma), world.spectrum)
 
-    def weights(x: Array) -> Array:  # x: eigenvalues in units of s
-        return np.asarray(np.broadcast_to(server.weight(s * x), x.shape), dtype=float)
-
     def keep(x: Array) -> Array:
         return np.asarray(np.broadcast_to(stage.keep(s * x), x.shape), dtype=float)
 
-    check_server_weights(algorithm, weights, world)
+    weights = scaled_weights(algorithm.server, ridge, s)
+    check_server_weights(algorithm.server, weights, world)
     unit = Worlds(
         np.zeros_like(world.r2), np.ones_like(world.s2), world.gamma, world.g, world.spectrum
     )
@@ -290,12 +309,20 @@ def uncorrelated_risk(
     return subordinate(weights, keep, world.gamma, world.r2 * s, world.s2, clients, member, fitted)
 
 
+def scaled_weights(server: ServerStage, ridge: Array, s: float) -> Callable[[Array], Array]:
+    """The server's weight at eigenvalues in units of s; `ridge` where it has none of its own."""
+    stage = server.filled(ridge=ridge[:, None])
+
+    def weights(x: Array) -> Array:
+        return np.asarray(np.broadcast_to(stage.weight(s * x), x.shape), dtype=float)
+
+    return weights
+
+
 def check_server_weights(
-    algorithm: Algorithm, weights: Callable[[Array], Array], world: Worlds
+    server: ServerStage, weights: Callable[[Array], Array], world: Worlds
 ) -> None:
-    """Refuse weights that are negative or not finite where clients have eigenvalues: then the
-    shared model is no minimum.
-    """
+    """Refuse weights negative or not finite on clients' eigenvalues: no minimum would be left."""
     s = world.spectrum.scale or 1.0
     ends = np.array([sample_support(float(gamma), world.spectrum) for gamma in world.gamma]) / s
     share = np.linspace(0, 1, 65)
@@ -303,13 +330,12 @@ def check_server_weights(
     values = weights(np.maximum(x, 1e-12))
     if not np.all(np.isfinite(values)):
         raise InvalidInput(
-            f"weight(x) of {type(algorithm.server).__name__} is not finite on the clients'"
-            " eigenvalues"
+            f"weight(x) of {type(server).__name__} is not finite on the clients' eigenvalues"
         )
     if np.any(values < 0):
         worst = np.unravel_index(np.argmin(values), values.shape)
         raise NoFormula(
-            f"{type(algorithm.server).__name__} weighs the eigenvalue {s * x[worst]:.3g}, which"
+            f"{type(server).__name__} weighs the eigenvalue {s * x[worst]:.3g}, which"
             f" clients here have, with {values[worst]:.3g}: below 0 the shared model is no minimum;"
             " give a smaller step or other settings"
         )
@@ -317,9 +343,7 @@ def check_server_weights(
 
 @dataclass(frozen=True)
 class ClientGroups:
-    """Distinct clients (groups), how many there are of each, the weight of one, and which group
-    each row belongs to.
-    """
+    """Distinct clients (groups), their counts, the weight of one, and each row's group."""
 
     kinds: tuple[Population, ...]
     count: Array
@@ -331,8 +355,7 @@ class ClientGroups:
 def merge_clients(
     populations: Sequence[Population], clients: ArrayLike | None, weights: ArrayLike | str | None
 ) -> ClientGroups:
-    """Merge identical clients of equal weight; `weights`: "samples", "uniform", "precision" or one
-    number per entry.
+    """Merge identical clients; `weights`: "samples", "uniform", "precision" or a number per entry.
 
     `clients`: how many clients each entry stands for (one each by default).
     """
@@ -423,9 +446,7 @@ def client_weights(
 
 
 class DifferentClients:
-    """The shared fits of a federation of clients that differ, and each algorithm's answer with one
-    row per group.
-    """
+    """The shared fits of clients that differ, and each algorithm's answer, one row per group."""
 
     def __init__(self, federation: ClientGroups, member: bool) -> None:
         self.federation, self.member = federation, member
@@ -479,7 +500,8 @@ class DifferentClients:
 
     def answer(self, algorithm: Algorithm, i: int, ridge: Array | None) -> RiskAtRidge:
         """Bias, variance and ridge for a client of group i."""
-        stage, at = algorithm.personalise, np.array([i])
+        stage = algorithm.personalise
+        at = np.array([i])
         world = self._on_common_directions(i)
         groups = self.groups
         if groups.critical[0]:
@@ -545,9 +567,7 @@ class DifferentClients:
 
 
 def common_directions(spectra: Sequence[Spectrum]) -> tuple[Array, Array]:
-    """Shares of the joint directions and the eigenvalue of each client along each; multiples of the
-    identity fit any.
-    """
+    """Shares of joint directions and clients' eigenvalues along each; multiples of I fit any."""
     described = [each for each in spectra if each.scale is None]
     if not described:
         return np.ones(1), np.array([[float(each.values[0])] for each in spectra])

@@ -32,9 +32,7 @@ CRITICAL = 1e-12
 
 @dataclass(frozen=True)
 class Worlds:
-    """Numbers of shape (P,), energies of shape (P, K) or (1, K) over the K atoms of one
-    spectrum.
-    """
+    """Numbers of shape (P,), energies (P, K) or (1, K) over the K atoms of one spectrum."""
 
     r2: Array  # radius^2, or the length of the optimum for methods that share nothing
     s2: Array  # noise^2
@@ -59,9 +57,7 @@ class Worlds:
 
 
 def flatten(population: Population, shape: tuple[int, ...], alone: bool = False) -> Worlds:
-    """The worlds of a population broadcast to `shape`; `alone`: seen by a method that shares
-    nothing.
-    """
+    """A population's worlds broadcast to `shape`; `alone`: for a method that shares nothing."""
 
     def flat(value: object) -> Array:
         return np.broadcast_to(np.asarray(value, dtype=float), shape).ravel()
@@ -84,9 +80,7 @@ def flatten(population: Population, shape: tuple[int, ...], alone: bool = False)
 
 
 def centre_energy(shared: Worlds, alone: Worlds) -> Array | None:
-    """Energy of theta_0 per atom, norm^2 - radius^2 direction by direction; None where no theta_0
-    has it.
-    """
+    """Energy of theta_0 per atom, norm^2 - radius^2 by direction; None where none has it."""
     energy = alone.r2[:, None] * alone.g - shared.r2[:, None] * shared.g
     return None if np.any(energy < -1e-12 * alone.r2[:, None]) else np.maximum(energy, 0)
 
@@ -100,9 +94,7 @@ def shared_limit(world: Worlds) -> Parts:
 
 
 def interpolant_limit(world: Worlds) -> Parts:
-    """The nearest interpolant, or least squares below the threshold: `ridge_limit` at ridge 0
-    (theorems 1 and 3).
-    """
+    """The nearest interpolant, or least squares: `ridge_limit` at ridge 0 (theorems 1 and 3)."""
     return ridge_limit(world, np.zeros_like(world.r2))
 
 
@@ -129,17 +121,17 @@ def ridge_limit(world: Worlds, ridge: Array) -> Parts:
 
 
 def displacement_left(world: Worlds, k: Array, isotropic: Array) -> Array:
-    """Kappa sum_k g s/(s+kappa)^2, the displacement's share that ridge leaves; `isotropic`: its
-    value at g = h.
-    """
+    """Kappa sum_k g s/(s+kappa)^2, the displacement that ridge leaves; `isotropic`: at g = h."""
     if world.isotropic:
         return isotropic
     s = world.spectrum.values
     if world.g.shape[0] > 1:
-        s, g = np.broadcast_to(s, world.g.shape), world.g
+        s = np.broadcast_to(s, world.g.shape)
+        g = world.g
         return np.asarray((g * s * k[:, None] / np.where(s > 0, s + k[:, None], 1.0) ** 2).sum(-1))
     seen = s > 0
-    s, g = s[seen], world.g[0, seen]
+    s = s[seen]
+    g = world.g[0, seen]
     size = max(1, CHUNK // s.size)
     parts = [
         ((part / (s + part) ** 2) * s) @ g
@@ -153,9 +145,7 @@ BATCH = 1 << 17  # worlds x atoms searched at once
 
 
 def best_ridge(world: Worlds) -> Array:
-    """The ridge of lowest limiting loss; infinite where keeping the shared model is best, negative
-    under some alignments.
-    """
+    """The best ridge in the limit: infinite where sharing is best, negative for some alignments."""
     if world.isotropic or world.spectrum.scale is not None:
         return bayes_ridge(world)
     size = max(1, BATCH // world.spectrum.values.size)
@@ -164,9 +154,7 @@ def best_ridge(world: Worlds) -> Array:
 
 
 def bayes_ridge(world: Worlds) -> Array:
-    """lambda* = sigma^2 aspect / r^2, r^2 the energy's total; infinite for clients that do not
-    differ.
-    """
+    """lambda* = sigma^2 aspect / r^2, r^2 the total energy; infinite if clients do not differ."""
     r2 = world.r2 * world.g.sum(-1)
     with np.errstate(divide="ignore", invalid="ignore"):
         return np.where(r2 == 0, np.inf, world.s2 * world.gamma / r2)
@@ -188,7 +176,8 @@ def search_ridge(world: Worlds) -> Array:
     def uphill(k: Array) -> Array:
         reach = s + k[:, None]
         near = (s / reach) ** 2
-        df2, drag = near @ h, (g * s / reach**2).sum(-1)
+        df2 = near @ h
+        drag = (g * s / reach**2).sum(-1)
         room = 1 - gamma * df2
         with np.errstate(divide="ignore", invalid="ignore"):  # unbounded at the lowest ridge
             loss = np.where(room > 0, (r2 * k**2 * drag + s2 * gamma * df2) / room, np.inf)
@@ -221,9 +210,7 @@ RiskAtRidge = tuple[Array, Array, Array | None]  # bias, variance, ridge
 
 
 def stage_limit(stage: ClientStage, world: Worlds, ridge: Array | None) -> RiskAtRidge:
-    """Limiting risk at the given ridge or (None) the best: theorems 1 to 4 and corollary 1, else by
-    the stage's filter.
-    """
+    """Limiting risk at a ridge or (None) the best: theorems 1 to 4, corollary 1, or a filter."""
     match stage:
         case Keep():
             return *shared_limit(world), None
@@ -236,12 +223,11 @@ def stage_limit(stage: ClientStage, world: Worlds, ridge: Array | None) -> RiskA
 
 
 def filter_limit(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
-    """Bias and variance of each world from what the stage keeps; `extra`: the shared model's noise
-    per atom (P, K).
-    """
+    """Bias and variance by world from what the stage keeps; `extra`: shared noise (P, K)."""
     rows = []
     for i in range(world.r2.size):
-        one, noise = world.take(slice(i, i + 1)), None if extra is None else extra[i]
+        one = world.take(slice(i, i + 1))
+        noise = None if extra is None else extra[i]
         stage = stage.filled(ridge=float(bayes_ridge(one)[0]))
         if isinstance(stage, Descend | Flow):
             from fedasym.theory.filters import stopped_risk  # limits alone should start quickly

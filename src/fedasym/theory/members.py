@@ -42,9 +42,7 @@ from fedasym.theory.transforms import kappa, kappa_slope_from, slack, sums_at
 def newcomer_risk(
     stage: ClientStage, world: Worlds, ridge: Array | None, bias: Array, noise: Array
 ) -> RiskAtRidge:
-    """A client stage from a shared model whose error has the given energy per seen direction,
-    independent of the client.
-    """
+    """A client stage from a shared model whose independent error has this energy by direction."""
     return newcomer_risk_per_atom(
         stage, world, ridge, spread_over_atoms(bias, world), spread_over_atoms(noise, world)
     )
@@ -53,21 +51,22 @@ def newcomer_risk(
 def newcomer_risk_per_atom(
     stage: ClientStage, world: Worlds, ridge: Array | None, shift: Array, blur: Array
 ) -> RiskAtRidge:
-    """The same from energies times shares per atom: `shift` from displacements, `blur` from the
-    others' noise.
-    """
+    """The same from energies times shares: `shift` of displacements, `blur` of others' noise."""
     one = np.ones_like(world.r2)
     away = Worlds(one, world.s2, world.gamma, shift, world.spectrum)
     noisy = Worlds(one, np.zeros_like(one), world.gamma, blur, world.spectrum)
     match stage:
         case Keep():
-            parts, extra = shared_limit(away), shared_limit(noisy)[0]
+            parts = shared_limit(away)
+            extra = shared_limit(noisy)[0]
         case Interpolate():
-            parts, extra = interpolant_limit(away), interpolant_limit(noisy)[0]
+            parts = interpolant_limit(away)
+            extra = interpolant_limit(noisy)[0]
         case Ridge():
             if ridge is None:
                 ridge = best_ridge(replace(away, g=shift + blur))
-            parts, extra = ridge_limit(away, ridge), ridge_limit(noisy, ridge)[0]
+            parts = ridge_limit(away, ridge)
+            extra = ridge_limit(noisy, ridge)[0]
         case _:
             return *filter_limit(stage, away, blur), None
     return parts[0], parts[1] + extra, ridge
@@ -121,7 +120,8 @@ class SquaresMember:
         """
         with np.errstate(divide="ignore"):
             a = 1 / kappa
-        one, room = np.ones_like(self.N), 1 / (1 + fitted)
+        one = np.ones_like(self.N)
+        room = 1 / (1 + fitted)
         bias, noise, shift = (
             self._pencil([a, self.c, self.c, a], [one, self.N, self.N, one], [one, Y, one], room)
             for Y in (*self.Y, self.N)
@@ -177,14 +177,15 @@ class SquaresMember:
 
 
 def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
-    """What a client of group i (one index per federation) sees of the others: N and Y of the
-    module's text.
-    """
+    """What a client of group i (an index per federation) sees of others: the module's N and Y."""
     groups, K, c = pooled.groups, pooled.K, pooled.c
-    h, rows = groups.h, np.arange(i.size)
+    h = groups.h
+    rows = np.arange(i.size)
     others = groups.count.copy()
     others[rows, i] -= 1
-    S_i, c_i, e_i = groups.S[rows, i], c[rows, i], groups.e[rows, i]
+    S_i = groups.S[rows, i]
+    c_i = c[rows, i]
+    e_i = groups.e[rows, i]
     p_i, gamma_i = groups.p[rows, i], groups.gamma[rows, i]
     r2_i, s2_i = groups.r2[rows, i], groups.s2[rows, i]
     N = ((others * c)[..., None] * groups.S).sum(1)
@@ -237,9 +238,7 @@ def averaged_member(
 
 
 def member_risk_at(member: SquaresMember, world: Worlds, ridge: Array) -> Parts:
-    """A member's risk at a ridge; with ridge 0 and enough samples of its own it is plain least
-    squares.
-    """
+    """A member's risk at a ridge; ridge 0 with enough own samples is plain least squares."""
     k = kappa(ridge, world.gamma, world.spectrum)
     own = k == 0
     k = np.where(own | np.isinf(k), 1.0, k)
@@ -288,9 +287,7 @@ def best_member_ridge(member: SquaresMember, world: Worlds) -> Array:
 
 
 def undetermined_risk(algorithm: Algorithm, world: Worlds, ridge: Array | None) -> RiskAtRidge:
-    """Where all samples just match the unknowns, the shared model is useless; only a client with
-    enough of its own copes.
-    """
+    """Where samples just match unknowns no shared model helps, only enough of a client's own."""
     endless = np.full(world.r2.shape, np.inf)
     if isinstance(algorithm.personalise, Interpolate):
         own = world.gamma * world.spectrum.rank < 1

@@ -30,9 +30,7 @@ from fedasym.theory.transforms import kappa, kappa_slope_from, sums_at
 
 @dataclass(frozen=True)
 class Groups:
-    """Federations of G groups of identical clients: shapes (P, G), spectra and energies (P, G, K),
-    directions (K,).
-    """
+    """Federations of G groups: (P, G), spectra and energies (P, G, K), directions (K,)."""
 
     count: Array  # clients in the group
     p: Array  # weight of one client in the pooled objective; count @ p = 1
@@ -55,9 +53,7 @@ class Groups:
 
     @cached_property
     def critical(self) -> NDArray[np.bool_]:
-        """Whether the pooled samples just match the unknowns, where the shared model's error is
-        unbounded.
-        """
+        """Whether pooled samples just match the unknowns, where the shared error is unbounded."""
         return np.asarray(np.abs(self.ratio - 1) < CRITICAL)
 
     @cached_property
@@ -96,18 +92,14 @@ class PooledSquares:
 
     @cached_property
     def direct(self) -> tuple[Array, Array]:
-        """What each client adds through its own c_j: displacement r^2 (sum g S - 2 c sum g S^2 K)
-        and noise sigma^2.
-        """
+        """A client's own part by c_j: r^2 (sum g S - 2 c sum g S^2 K), and noise sigma^2."""
         groups = self.groups
         pull = groups.S * (1 - 2 * self.c[..., None] * groups.S * self.K[:, None])
         return groups.r2 * ((groups.e * pull) @ groups.h), groups.s2
 
     @cached_property
     def drive(self) -> Array:
-        """Per direction, sum_j count r_j^2 c_j^2 e_j S_j^2 (+ what shrinking theta_0 costs):
-        displacement between the K.
-        """
+        """sum_j count r_j^2 c_j^2 e_j S_j^2 by direction (+ cost of shrinking theta_0)."""
         groups = self.groups
         weight = groups.count * groups.r2 * self.c**2
         total = (weight[..., None] * groups.e * groups.S**2).sum(1)
@@ -140,9 +132,7 @@ class PooledSquares:
         return np.asarray(drive + ((groups.count * y)[..., None] * groups.S).sum(1))
 
     def member(self, i: Array) -> tuple[Array, Array]:
-        """FedAvg's bias and variance for a client of group i (one index per federation): equation
-        (15).
-        """
+        """FedAvg's bias and variance for clients of group i (an index per federation): (15)."""
         groups = self.groups
         rows = np.arange(i.size)
         target, own = groups.S[rows, i], groups.e[rows, i]
@@ -195,9 +185,7 @@ def pool(groups: Groups) -> PooledSquares:
 
 
 def pooled_inverse(c: Array, groups: Groups, mu: float) -> Array:
-    """K = (mu + sum_j c_j Sigma_j)^-1 per direction; 0 along directions that nobody sees, which
-    never count.
-    """
+    """K = (mu + sum_j c_j Sigma_j)^-1 per direction; 0 along those that nobody sees."""
     total = mu + ((groups.count * c)[..., None] * groups.S).sum(1)
     return np.where(total > 0, 1 / np.where(total > 0, total, 1.0), 0.0)
 
@@ -216,10 +204,9 @@ class EffectiveKappa(NamedTuple):
 
 
 def effective_kappa(world: Worlds, clients: Array) -> EffectiveKappa:
-    """Solve lambda* = kappa (1 - gamma df1 - (gamma/m)(rank - df1)): equation (1) again, with
-    another ridge and aspect.
-    """
-    ridge, spectrum = bayes_ridge(world), world.spectrum
+    """Solve lambda* = kappa (1 - gamma df1 - (gamma/m)(rank - df1)), equation (1) rewritten."""
+    ridge = bayes_ridge(world)
+    spectrum = world.spectrum
     gN = world.gamma / clients
     room = 1 - gN * spectrum.rank
     lam, gam = ridge / room, (world.gamma - gN) / room
@@ -234,9 +221,7 @@ def effective_kappa(world: Worlds, clients: Array) -> EffectiveKappa:
 
 
 def blup_member(world: Worlds, clients: Array) -> tuple[Array, Array]:
-    """Bias and variance for a member: B = (r^2/gamma)(kappa_m - lambda* kappa_m'), V = sigma^2
-    (kappa_m' - 1).
-    """
+    """A member's B = (r^2/gamma)(kappa_m - lambda* kappa_m') and V = sigma^2 (kappa_m' - 1)."""
     found = effective_kappa(world, clients)
     gN = world.gamma * world.spectrum.rank / clients
     same = world.r2 == 0  # clients that do not differ: plain least squares on everyone's samples

@@ -1,6 +1,4 @@
-"""Roots, minima and fixed points of many functions at once: in brackets, and by Anderson
-acceleration (section 3.1).
-"""
+"""Roots, minima and fixed points of many functions: brackets, and Anderson (section 3.1)."""
 
 from __future__ import annotations
 
@@ -8,6 +6,7 @@ from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
+from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval, chebvander
 from numpy.typing import NDArray
 
 from fedasym.core.numbers import Array
@@ -144,9 +143,7 @@ DIFFERENCE = 1e-6  # step of differenced derivatives
 
 
 class FixedPoint(NamedTuple):
-    """Unknowns (P, n), and the largest residual of each setting: infinite where the search was
-    given up.
-    """
+    """Unknowns (P, n), and each setting's largest residual: infinite where it was given up."""
 
     u: Array
     residual: Array
@@ -173,10 +170,13 @@ def find_fixed_points(
     """
     u = np.array(start, dtype=float)
     settings, n = u.shape
-    best, residual, waited = u.copy(), np.full(settings, np.inf), np.zeros(settings, dtype=np.intp)
+    best = u.copy()
+    residual = np.full(settings, np.inf)
+    waited = np.zeros(settings, dtype=np.intp)
     depth = min(DEPTH, n)
     moves, changes = np.zeros((settings, n, depth)), np.zeros((settings, n, depth))
-    last_u, last_f = u.copy(), np.zeros_like(u)
+    last_u = u.copy()
+    last_f = np.zeros_like(u)
     active = np.arange(settings)
     for round_ in range(rounds):
         now = u[active]
@@ -184,7 +184,8 @@ def find_fixed_points(
         size = np.max(np.abs(f), axis=1)
         size = np.where(np.isnan(size), np.inf, size)
         better = size < residual[active]
-        best[active[better]], residual[active[better]] = (now + f)[better], size[better]
+        best[active[better]] = (now + f)[better]
+        residual[active[better]] = size[better]
         waited[active] = np.where(better, 0, waited[active] + 1)
         if round_ > damped:
             slot = round_ % depth
@@ -201,7 +202,8 @@ def find_fixed_points(
         )
         if stop is not None:
             lost = stop(u[active], active) & ~done
-            residual[active[lost]], best[active[lost]] = np.inf, u[active[lost]]
+            residual[active[lost]] = np.inf
+            best[active[lost]] = u[active[lost]]
             done |= lost
         active = active[~done]
         if active.size == 0:
@@ -212,9 +214,7 @@ def find_fixed_points(
 def next_move(
     f: Array, moves: Array, changes: Array, active: NDArray[np.intp], damping: float
 ) -> Array:
-    """The next move: Anderson's where there is a history; a long one forgets its history and takes
-    half a plain step.
-    """
+    """The next move: Anderson's with a history; a long one forgets it for half a plain step."""
     plain = np.clip(damping * f, -1, 1)
     past = changes[active]
     if not np.any(past):
@@ -251,23 +251,71 @@ def newton_fixed_points(
         active = active[residual[active] > tolerance]
         if active.size == 0:
             break
-        now, value = u[active], f[active]
+        now = u[active]
+        value = f[active]
         slope = np.stack(
             [(gap(now + DIFFERENCE * e, active) - value) / DIFFERENCE for e in np.eye(n)], axis=2
         )
         move = -(np.linalg.pinv(slope, rcond=1e-13) @ value[:, :, None])[:, :, 0]
         move *= np.minimum(1, 2 / np.maximum(np.max(np.abs(move), axis=1, keepdims=True), 1e-300))
-        share, left = np.ones(active.size), np.arange(active.size)
+        share = np.ones(active.size)
+        left = np.arange(active.size)
         for _ in range(10):
             rows = active[left]
             tried = now[left] + share[left, None] * move[left]
             new = gap(tried, rows)
             size = np.max(np.abs(new), axis=1)
             good = size < residual[rows] * (1 - 1e-3 * share[left])
-            u[rows[good]], f[rows[good]], residual[rows[good]] = tried[good], new[good], size[good]
+            u[rows[good]] = tried[good]
+            f[rows[good]] = new[good]
+            residual[rows[good]] = size[good]
             left = left[~good]
             share[left] *= 0.4
             if left.size == 0:
                 break
         active = np.delete(active, left)  # no step helps any more
     return FixedPoint(u, residual)
+
+
+def interpolate_between(nodes: Array, values: Array, places: Array) -> Array:
+    """Polynomials through values (settings, nodes, unknowns) at places (settings, points).
+
+    >>> interpolate_between(
+    ...     np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])
+    ... ).tolist()
+    [[[0.25]]]
+    """
+    degree = nodes.size - 1
+    return np.asarray(
+        chebvander(places, degree) @ np.linalg.solve(chebvander(nodes, degree), values)
+    )
+
+
+def lowest_between(nodes: Array, values: Array) -> float:
+    """Where the polynomial through values at Chebyshev nodes of [-1, 1] is lowest."""
+    if not np.all(np.isfinite(values)) or np.ptp(values) == 0:
+        return 0.0
+    series = chebfit(nodes, (values - values.min()) / np.ptp(values), nodes.size - 1)
+    turns = chebroots(chebder(series))
+    inside = turns.real[(np.abs(turns.imag) < 1e-6) & (np.abs(turns.real) <= 1)]
+    places = np.concatenate([[-1.0, 1.0], inside])
+    return float(places[np.argmin(chebval(places, series))])
+
+
+def search_lowest(
+    loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)
+) -> Array:
+    """Where each loss(x), x (worlds, nodes), is lowest: polynomials on shrinking intervals."""
+    at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
+    best = start
+    moves = 0
+    while True:
+        values = np.nan_to_num(loss(best[:, None] + width * at), nan=np.inf)
+        place = np.array([lowest_between(at, row) for row in values])
+        best = best + width * place
+        if np.any(np.abs(place) > 0.98) and moves < 4:
+            moves += 1
+            continue
+        if width < 0.5:
+            return best
+        width /= 6

@@ -34,6 +34,7 @@ from fedasym.theory.transforms import kappa, kappa_slope
 from fedasym.worlds.spectra import Spectrum
 
 CAUCHY_NODES = 80  # a panel of the contour, to look for poles inside it
+MANY_TIMES = 16  # lengths of work from which their filters are expressed by a few
 CLOSE = 1e-9  # how near Cauchy's formula comes where there is none
 
 
@@ -97,9 +98,7 @@ class StepFilter:
             return np.where(left == 0, K * B, B * (1 - power) / left)
 
     def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
-        """The widest contour on which |1 - f| stays of order one, and inside which f has no
-        pole.
-        """
+        """The widest contour with |1 - f| of order one and no pole of f inside."""
         low, high = sample_support(gamma, spectrum)
         inside = np.linspace(low, high, 11)[1:-1]
         for halving in range(44):
@@ -189,18 +188,23 @@ def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) ->
         near = 1 / (s[:, None] + k)  # 1/(s_k + kappa), (K, n)
         f = filter_.fitted(z)  # (times, n)
         once, noise = f * arc, f**2 / z * arc
-        pairs = (once[:, None] * (near[row] * near[column])).reshape(-1, k.size)
+        weights, basis = split_rows(once)
+        products = near[row] * near[column]
         weighted = near.T * (gamma * h * s**2)
         # The second variable runs over both halves of the contour; the lower one is conjugate.
-        other = (
-            pairs @ (1 / (1 - weighted @ near))
-            + (pairs @ (1 / (1 - weighted @ near.conj()))).conj()
-        )
-        found = [once @ near.T, noise @ near.T, (pairs * other).sum(-1).reshape(times, -1)]
+        upper, lower = 1 / (1 - weighted @ near), 1 / (1 - weighted @ near.conj())
+        twice = np.empty((times, row.size), dtype=complex)
+        for at, product in enumerate(products):
+            pair = basis * product
+            through, across = (pair @ upper) @ pair.T, (pair @ lower) @ pair.conj().T
+            twice[:, at] = (weights @ through * weights).sum(-1)
+            twice[:, at] += (weights @ across * weights.conj()).sum(-1)
+        found = [once @ near.T, noise @ near.T, twice]
+        lengths = np.abs(once)
         sizes = [
-            np.abs(once) @ np.abs(near).T,
+            lengths @ np.abs(near).T,
             np.abs(noise) @ np.abs(near).T,
-            np.abs(pairs * other).sum(-1).reshape(times, -1),
+            (lengths @ np.abs(products).T) ** 2,
         ]
         return 2 * np.concatenate(found, axis=1).real, np.concatenate(sizes, axis=1)
 
@@ -209,6 +213,15 @@ def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) ->
     T = np.empty((times, atoms, atoms))
     T[:, row, column] = T[:, column, row] = half
     return moments_over_atoms(p, gamma * np.outer(h * s, s) * T, gamma * h * nu, spectrum)
+
+
+def split_rows(rows: Complex) -> tuple[Complex, Complex]:
+    """W and B with W B = rows and few rows in B: filters of many lengths of work are much alike."""
+    if len(rows) < MANY_TIMES:
+        return np.eye(len(rows), dtype=complex), rows
+    u, sizes, basis = np.linalg.svd(rows, full_matrices=False)
+    rank = int(np.sum(sizes > np.finfo(float).eps * sizes[0]))
+    return u[:, :rank], sizes[:rank, None] * basis[:rank]
 
 
 def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
@@ -229,7 +242,8 @@ def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
 
 def moments_over_atoms(p: Array, T: Array, nu: Array, spectrum: Spectrum) -> Moments:
     """The moments over all atoms: nothing moves along those that samples cannot see."""
-    seen, count = np.flatnonzero(spectrum.seen), spectrum.values.size
+    seen = np.flatnonzero(spectrum.seen)
+    count = spectrum.values.size
     if seen.size == count:
         return Moments(p, T, nu)
     wide = (
@@ -266,9 +280,7 @@ class Round:
 
 @dataclass(frozen=True)
 class ErrorEnergies:
-    """Of the shared model's error by atom, (..., K): what displacements and the start leave, and
-    what noise leaves.
-    """
+    """The shared model's error by atom, (..., K): from displacements and start, and from noise."""
 
     bias: Array
     noise: Array
@@ -312,9 +324,7 @@ def advance_energies(
 
 
 def finite_optimum(moments: Moments, own: ErrorEnergies, clients: Array) -> ErrorEnergies:
-    """Energies of what m clients' common optimum misses of theta_0, to leading order in 1/m: the
-    error that rounds end at.
-    """
+    """Energies of what m clients' common optimum misses of theta_0, to leading order in 1/m."""
     scale = (
         np.asarray(clients, dtype=float)[..., None]
         * np.where(moments.p > 0, moments.p, np.inf) ** 2

@@ -63,7 +63,10 @@ class KappaTable:
         out[inside] = self.guess(place[inside], ridge[inside], aspect[inside])
         active = np.flatnonzero(inside)
         for _ in range(8):
-            k, lam, gam, here = out[active], ridge[active], aspect[active], place[active]
+            k = out[active]
+            lam = ridge[active]
+            gam = aspect[active]
+            here = place[active]
             df1, _, mixed, rest = self.at(here, (np.log(k) - self.low) / LENGTH)
             step = (lam + gam * k * mixed) / (self.slack(df1, rest, gam) + gam * mixed)
             out[active] = np.clip(step, self.edges[here], self.edges[here + 1])
@@ -84,9 +87,7 @@ class KappaTable:
         return found.reshape((found.shape[0], *kappa.shape))
 
     def guess(self, place: NDArray[np.intp], ridge: Array, aspect: Array) -> Array:
-        """A first kappa, to four digits: the inverse function's cubic through the interval's ends,
-        with their slopes.
-        """
+        """A first kappa to four digits: the inverse's cubic through an interval's ends, slopes."""
         df1, _, mixed, rest = self.at_edges
         ends = []
         for at in (place, place + 1):
@@ -101,9 +102,7 @@ class KappaTable:
         )
 
     def at(self, place: NDArray[np.intp], u: Array) -> Array:
-        """df1, df2, mixed and rest in the given intervals, u = (log kappa - low) / LENGTH;
-        quantities first.
-        """
+        """df1, df2, mixed and rest (first axis) in intervals, u = (log kappa - low) / LENGTH."""
         out = np.empty((place.size, self.terms.shape[-1]))
         for i in range(0, place.size, BLOCK):
             part = slice(i, i + BLOCK)
@@ -116,9 +115,7 @@ class KappaTable:
         return np.ascontiguousarray(out.T)
 
     def locate(self, ridge: Array, aspect: Array) -> tuple[NDArray[np.intp], NDArray[np.bool_]]:
-        """The interval that holds each root, by bisection over the edges (kappa (1 - aspect df1)
-        increases through it).
-        """
+        """The interval of each root, by bisection over edges (kappa (1 - aspect df1) increases)."""
         df1, _, _, rest = self.at_edges
         low = np.zeros(ridge.shape, dtype=np.intp)
         high = np.full(ridge.shape, self.count, dtype=np.intp)
@@ -189,7 +186,8 @@ def kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
     ridge, aspect = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(ridge, aspect))
     out = np.full(ridge.shape, np.inf)
     finite = np.isfinite(ridge)
-    lam, gam = ridge[finite], aspect[finite]
+    lam = ridge[finite]
+    gam = aspect[finite]
     s, _ = spectrum.positive
     if np.all(s == s[0]):
         out[finite] = kappa_of_one_atom(lam, gam * spectrum.rank, s[0])
@@ -258,7 +256,9 @@ def newton_kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
     for round_ in range(500):
         if active.size == 0:
             break
-        now, lam, gam = k[active], ridge[active], aspect[active]
+        now = k[active]
+        lam = ridge[active]
+        gam = aspect[active]
         at = sums_at(now, spectrum)
         step = (lam + gam * now * at.mixed) / (slack(at, gam, spectrum) + gam * at.mixed)
         k[active] = step
@@ -271,9 +271,7 @@ def newton_kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
 
 
 def kappa_slope(kappa: Array, ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
-    """Kappa' = dkappa/dridge = 1/(1 - aspect df2), equation (2), as 1/(ridge/kappa + aspect mixed):
-    nothing cancels.
-    """
+    """Kappa' = 1/(1 - aspect df2) (equation 2), as 1/(ridge/kappa + aspect mixed): none cancels."""
     at = sums_at(np.where(np.isfinite(kappa), kappa, 1.0), spectrum)
     return kappa_slope_from(at, kappa, ridge, aspect, spectrum)
 
@@ -325,9 +323,7 @@ def distance(gap: Array, aspect: Array, spectrum: Spectrum) -> Array:
 
 
 def lowest_ridge(aspect: Array, spectrum: Spectrum) -> Array:
-    """The most negative admissible ridge, minus the smallest nonzero eigenvalue of the sample
-    covariance (<= 0).
-    """
+    """The most negative admissible ridge: minus the smallest nonzero sample eigenvalue (<= 0)."""
     minus, _ = kappa_edges(aspect, spectrum)
     return np.asarray(
         minus * slack(sums_at(minus, spectrum), np.asarray(aspect, dtype=float), spectrum)

@@ -1,3 +1,1 @@
-"""Training on real client data: the client-data noun, the algorithms' stochastic forms and their
-evaluation.
-"""
+"""Training on real client data: algorithms in their stochastic form, and their evaluation."""

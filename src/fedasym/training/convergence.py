@@ -90,9 +90,7 @@ def squared_norms(federation: Federation) -> Array:
 
 
 def training_rows(federation: Federation, place: int, intercept: bool) -> Array:
-    """A client's training samples (or positions), with the column of ones where there is an
-    intercept.
-    """
+    """A client's training samples (or positions), with a column of ones for an intercept."""
     mine = slice(federation.starts[place], federation.starts[place + 1])
     x = federation.features[mine][federation.split[mine] == 0]
     return append_ones(
@@ -101,9 +99,7 @@ def training_rows(federation: Federation, place: int, intercept: bool) -> Array:
 
 
 def largest_eigenvalue(x: Array) -> float:
-    """The largest eigenvalue of X'X/n, from the smaller side; of large matrices by power
-    iterations.
-    """
+    """The largest eigenvalue of X'X/n, from the smaller side; large ones by power iterations."""
     n, d = x.shape
     if min(n, d) <= EXACT:
         small = x @ x.T if n < d else x.T @ x
@@ -175,9 +171,7 @@ def stable_grids(
 
 
 def columns_out_of_scale(federation: Federation) -> dict[str, float]:
-    """The columns whose training values are far larger than the others' (and than 1), largest
-    first: name and usual size.
-    """
+    """Columns with training values far above the others' (and 1), largest first: name, size."""
     sizes = column_sizes(federation)
     usual = max(1.0, float(np.sort(sizes)[(len(sizes) - 1) // 2]) if len(sizes) > 1 else 0.0)
     names = federation.names or tuple(str(place) for place in range(len(sizes)))
@@ -258,12 +252,11 @@ def solve_exactly(
 
 
 def is_cheap(federation: Federation, intercept: bool) -> bool:
-    """Whether exact solutions are at hand: values to predict, one row per sample, not too many of
-    them.
-    """
+    """Whether exact solutions are cheap: values to predict, a row per sample, not too many."""
     if federation.classes is not None or federation.sequences:
         return False
-    d, counts = federation.dimension + intercept, federation.counts("train").astype(float)
+    d = federation.dimension + intercept
+    counts = federation.counts("train").astype(float)
     narrow = np.minimum(counts, d)
     work = counts.sum() * d * min(d, counts.sum()) + (counts * d * narrow).sum()
     fits = work <= WORK and (counts * (d + narrow)).sum() <= MEMORY
@@ -298,9 +291,7 @@ def own_samples(
 
 
 def personal_minimum(own: Own, W: Array, pull: float) -> float:
-    """The sum of the losses where |u - X delta|^2 / (2 n) + pull |delta|^2 / 2 is least, u being
-    what W leaves unexplained.
-    """
+    """The least sum of |u - X delta|^2 / (2 n) + pull |delta|^2 / 2, u being what W leaves."""
     n = len(own.y)
     u = own.y - own.X @ W
     explained = own.s**2 / (own.s**2 + n * pull)
@@ -313,10 +304,8 @@ def pooled_minimum(federation: Federation, intercept: bool) -> float:
     kept = _KEPT.setdefault(federation, {})
     if ("pooled", intercept) not in kept:
         trains = federation.split == 0
-        X, y = (
-            append_ones(federation.features[trains].astype(np.float64), intercept),
-            federation.labels[trains],
-        )
+        X = append_ones(federation.features[trains].astype(np.float64), intercept)
+        y = federation.labels[trains]
         size = np.sqrt((X**2).sum(0))
         X = X / np.where(size > 0, size, 1.0)  # columns of any scale
         left = y - X @ np.linalg.lstsq(X, y, rcond=None)[0]

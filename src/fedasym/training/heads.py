@@ -1,5 +1,4 @@
-"""Samples and models on the device: clients' samples in flat tables, and two exact ways to hold a
-model that moves along them.
+"""Samples and models on the device: clients' flat tables, and two exact forms of a model.
 
 Every local method starts at the shared head W_0 and adds multiples of its samples, so its model is
 s W_0 + X'a. A `Matrix` is that head (d x outputs). A `Span` keeps only s and a (samples x outputs)
@@ -13,7 +12,6 @@ at the other. Points are trees of arrays, combined by `blend`.
 
 from __future__ import annotations
 
-import typing
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, nullcontext
 from functools import partial
@@ -84,8 +82,7 @@ _TABLES: WeakKeyDictionary[Federation, KeptTables] = WeakKeyDictionary()
 
 @contextmanager
 def numbers_as(precision: str) -> Iterator[str]:
-    """Within it JAX computes in that precision; the user's own setting is left alone. Gives the
-    type of models.
+    """A block in which JAX computes in that precision, whatever the user's; gives the models' type.
 
     Accelerators shorten float32 in products unless they are told not to: float32 means float32
     here, and mixed leaves it to them (TF32 on NVIDIA's), with sums, models and losses in float32.
@@ -98,37 +95,29 @@ def numbers_as(precision: str) -> Iterator[str]:
 
 
 def pack(
-    federation: Federation,
-    splits: Sequence[int],
-    protocol: Protocol,
-    precision: str,
-    gram_width: int,
+    federation: Federation, splits: Sequence[int], protocol: Protocol, precision: str, width: int
 ) -> tuple[Packed, Sizes]:
-    """The packed federation, kept on the device as long as the federation lives; `gram_width` 0: no
-    Gram matrices.
+    """The packed federation, kept on the device while it lives; `width` 0: no Gram matrices.
 
     splits: numbers of reshuffles to be packed instead of the federation's own split.
     """
     kept = _TABLES.setdefault(federation, {})
-    (device,) = jnp.zeros(()).devices()
-    key = (protocol.intercept, protocol.count_padding, precision, device)
+    key = (protocol.intercept, protocol.count_padding, precision, *jnp.zeros(()).devices())
     if splits:
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
         data, sizes = stack_splits(kept[*key, "samples"], federation, splits)
         data = data._replace(personal=own_rows(federation, protocol, np.dtype(precision)))
-        return (
-            data._replace(grams=all_grams(data.training, gram_width) if gram_width else None),
-            sizes,
-        )
+        grams = all_grams(data.training, width) if width else None
+        return data._replace(grams=grams), sizes
     if key not in kept:
         kept[key] = pack_split(federation, protocol, np.dtype(precision))
     data, sizes = kept[key]
-    if not gram_width:
+    if not width:
         return data, sizes
-    if (*key, gram_width) not in kept:
-        kept[*key, gram_width] = all_grams(data.training, gram_width)
-    return data._replace(grams=kept[*key, gram_width]), sizes
+    if (*key, width) not in kept:
+        kept[*key, width] = all_grams(data.training, width)
+    return data._replace(grams=kept[*key, width]), sizes
 
 
 def pack_split(
@@ -136,16 +125,12 @@ def pack_split(
 ) -> tuple[Packed, Sizes]:
     """Sort the rows, append the constant feature of an intercept, copy to the device."""
     train, validation, test = sizes_of(federation)
-    mask = None if protocol.count_padding else federation.mask
-    training, tested = (
-        table(federation, protocol, mask, dtype, rows, counts)
-        for rows, counts in zip(rows_of(federation), (train, validation + test), strict=True)
-    )
+    parts = zip(rows_of(federation), (train, validation + test), strict=True)
+    training, tested = (table(federation, protocol, dtype, *part) for part in parts)
     numbers = (put_on_device(counts.astype(np.int32)) for counts in (train, validation, test))
-    data = Packed(training, tested, *numbers)._replace(
-        personal=own_rows(federation, protocol, dtype)
-    )
-    return data, Sizes(train, validation + test)
+    data = Packed(training, tested, *numbers)
+    own = own_rows(federation, protocol, dtype)
+    return data._replace(personal=own), Sizes(train, validation + test)
 
 
 def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -157,44 +142,31 @@ def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]
 
 def sizes_of(federation: Federation) -> list[NDArray[np.int64]]:
     """(m,) samples that train, validate and test."""
-    return [
-        np.asarray(federation.counts(name), np.int64) for name in ("train", "validation", "test")
-    ]
+    kinds = ("train", "validation", "test")
+    return [np.asarray(federation.counts(name), np.int64) for name in kinds]
 
 
 def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> RowTable:
     """Every sample on the device, whatever it serves for."""
-    mask = None if protocol.count_padding else federation.mask
-    rows = np.arange(len(federation.owner))
-    return table(
-        federation,
-        protocol,
-        mask,
-        dtype,
-        rows,
-        np.bincount(federation.owner, minlength=len(federation.clients)),
-    )
+    counts = np.bincount(federation.owner, minlength=len(federation.clients))
+    return table(federation, protocol, dtype, np.arange(len(federation.owner)), counts)
 
 
 def stack_splits(
     samples: RowTable, federation: Federation, splits: Sequence[int]
 ) -> tuple[Packed, Sizes]:
-    """Reshuffles of training and validation samples, each with as many of each kind: one after the
-    other, as more clients.
-    """
+    """Reshuffles of training and validation samples, of equal counts, laid out as more clients."""
     train, validation, test = sizes_of(federation)
     dealt = [rows_of(federation.resplit(number, fractions=None)) for number in splits]
+    many = len(splits)
     training, tested = (
         samples._replace(
-            first=row_starts(np.tile(counts, len(splits))),
-            order=pad_rows(np.concatenate(rows), counts),
+            first=row_starts(np.tile(counts, many)), order=pad_rows(np.concatenate(rows), counts)
         )
         for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
     )
-    numbers = (
-        put_on_device(np.tile(counts, len(splits)).astype(np.int32))
-        for counts in (train, validation, test)
-    )
+    counted = (train, validation, test)
+    numbers = (put_on_device(np.tile(counts, many).astype(np.int32)) for counts in counted)
     return Packed(training, tested, *numbers), Sizes(train, validation + test)
 
 
@@ -205,9 +177,7 @@ def put_on_device(array: NDArray[Any]) -> Array:
 
 
 def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:
-    """The rows of a head that may differ between clients, those that only fill up its shape among
-    them.
-    """
+    """The rows of a head that may differ between clients, with those that only fill its shape."""
     rows = personal_rows(federation, protocol.intercept)
     if rows is None:
         return None
@@ -229,7 +199,6 @@ def pad_rows(array: NDArray[Any], counts: NDArray[np.int64]) -> Array:
 def table(
     federation: Federation,
     protocol: Protocol,
-    mask: NDArray[np.bool_] | None,
     dtype: np.dtype[Any],
     rows: NDArray[np.intp],
     counts: NDArray[np.int64],
@@ -240,33 +209,17 @@ def table(
         features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
     missing = padded_size(features.shape[-1], dtype.name) - features.shape[-1]
     if missing:
-        features = np.concatenate(
-            [features, np.zeros((*features.shape[:-1], missing), dtype)], axis=-1
-        )
+        filling = np.zeros((*features.shape[:-1], missing), dtype)
+        features = np.concatenate([features, filling], axis=-1)
+    mask = None if protocol.count_padding else federation.mask
     labels = federation.labels[rows].astype(np.int32 if federation.classes else dtype)
     real = None if mask is None else pad_rows(mask[rows], counts)
     return RowTable(pad_rows(features, counts), pad_rows(labels, counts), real, row_starts(counts))
 
 
 def padded_size(size: int, precision: str) -> int:
-    """Features or outputs of a head stored so: matrix units take short numbers by eights, and copy
-    what is not.
-    """
+    """Features or outputs as a head stores them: short numbers by eights, lest they be copied."""
     return -(-size // 8) * 8 if precision == SHORT else size
-
-
-def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """(m, 2) predictions that count in validation and test: samples, or real positions of
-    sequences.
-    """
-    positions = federation.features.shape[1] if federation.sequences else 1
-    each = np.full(len(federation.split), positions) if mask is None else mask.sum(1)
-    m = len(federation.clients)
-    sides = [
-        np.bincount(federation.owner, weights=each * (federation.split == side), minlength=m)
-        for side in (1, 2)
-    ]
-    return np.stack(sides, axis=1).astype(np.int64)
 
 
 @partial(jax.jit, static_argnames=("width",))
@@ -285,9 +238,7 @@ Point = Any  # a matrix, or a Coordinates: what moves in a Space
 
 
 class BatchRows(NamedTuple):
-    """Rows of one client with their labels and weights (1/size on real rows, 0 on missing ones),
-    positions flattened.
-    """
+    """One client's rows, labels and weights (1/size, or 0 if missing), positions flattened."""
 
     rows: Array  # (B,) within the client
     at: Array  # (B,) among all training rows
@@ -303,56 +254,12 @@ def read_batch(training: RowTable, member: Array, rows: Array) -> BatchRows:
     if training.real is not None:
         real &= training.real[at]
     weights = real.reshape(-1, 1).astype(jnp.promote_types(training.features.dtype, jnp.float32))
-    return BatchRows(
-        local,
-        at,
-        flat_labels(training, training.labels[at]),
-        weights / jnp.maximum(weights.sum(), 1),
-    )
-
-
-class Space(typing.Protocol):
-    """What an algorithm needs to know of a model's form."""
-
-    @property
-    def classes(self) -> int:
-        """Real outputs, where columns behind them only fill up the shape; 0: all are real."""
-
-    @property
-    def splits(self) -> bool:
-        """Whether some weights may not be a client's own."""
-
-    def start(self) -> Point:
-        """The shared model."""
-
-    def products(self, point: Point, batch: BatchRows) -> Array:
-        """The products of a batch's samples with a model."""
-
-    def move(self, point: Point, batch: BatchRows, amounts: Array, own: bool = False) -> Point:
-        """The model with multiples of the batch's samples added; own: only in weights that may be a
-        client's own.
-        """
-
-    def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
-        """The products of two batches' samples, by which a move along one is seen at the other;
-        None: not worth `uses`.
-        """
-
-    def part(self, point: Point, own: bool) -> Point:
-        """The model in weights that may be a client's own, or in those that may not, and 0
-        elsewhere.
-        """
-
-    def held(self, point: Point) -> Point:
-        """The model with the weights that a client stage may not move as they are in the shared
-        one.
-        """
+    labels = flat_labels(training, training.labels[at])
+    return BatchRows(local, at, labels, weights / jnp.maximum(weights.sum(), 1))
 
 
 class Matrix(NamedTuple):
-    """The model as its matrix. Where only some of its rows may be a client's own, a client's moves
-    touch no others.
-    """
+    """The model as its matrix; where some rows may be a client's own, it moves only these."""
 
     training: RowTable
     shared: Array  # W_0, (d, outputs)
@@ -382,26 +289,22 @@ class Matrix(NamedTuple):
         return moved
 
     def part(self, point: Any, own: bool) -> Array:
-        """The rows that may be a client's own, or the others; 0 elsewhere."""
+        """The weights that may be a client's own, or the others; 0 elsewhere."""
         if self.own is None:
             return point if own else jnp.zeros_like(point)
         return jnp.where(self.own, point, 0) if own else jnp.where(self.own, 0, point)
 
     def held(self, point: Any) -> Array:
-        """The point with the rows that may not be a client's own from the shared model, in client
-        stages.
-        """
-        return (
-            jnp.where(self.own, point, self.shared) if self.keep and self.own is not None else point
-        )
+        """The point with the shared model's rows where they may not be a client's own."""
+        fixed = self.own if self.keep else None
+        return jnp.where(fixed, point, self.shared) if fixed is not None else point
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
         """X_at X_b', where that takes fewer multiplications than moving the matrix each time."""
         d, outputs = self.shared.shape
         rows = len(batch.weights)
-        if (self.own is not None and (own or self.keep)) or rows * (
-            d + uses * outputs
-        ) >= 2 * uses * d * outputs:
+        restricted = self.own is not None and (own or self.keep)
+        if restricted or rows * (d + uses * outputs) >= 2 * uses * d * outputs:
             return None
         return product(self.rows(at), self.rows(batch).T, batch.weights.dtype)
 
@@ -435,10 +338,8 @@ class Span(NamedTuple):
 
     def products(self, point: Any, batch: BatchRows) -> Array:
         """The products s X_b W_0 + X_b X' a."""
-        products: Array = (
-            jnp.matmul(self.gram[batch.rows], point.amounts)
-            + point.scale * self.first_outputs[batch.rows]
-        )
+        own = jnp.matmul(self.gram[batch.rows], point.amounts)
+        products: Array = own + point.scale * self.first_outputs[batch.rows]
         return products
 
     def move(self, point: Any, batch: BatchRows, amounts: Array, own: bool = False) -> Coordinates:
@@ -458,12 +359,13 @@ class Span(NamedTuple):
         return self.gram[at.rows][:, batch.rows]
 
 
-def product(a: Array, b: Array, dtype: Any) -> Array:
-    """The matrix product with sums in float32 and a result of that type; on a processor, short
-    numbers are widened first.
+Space = Matrix | Span  # the forms that an algorithm sees alike
 
-    The numbers are the same: products of short ones are exact in float32. XLA's processors cannot
-    take all of them as they are.
+
+def product(a: Array, b: Array, dtype: Any) -> Array:
+    """The matrix product, sums and result in float32; a processor widens short numbers first.
+
+    Products of short numbers are exact in float32, and XLA does not take all of them as they are.
     """
     if a.dtype.itemsize >= 4:
         return jnp.matmul(a, b)
@@ -479,14 +381,10 @@ def product(a: Array, b: Array, dtype: Any) -> Array:
 
 
 def mask_filling(outputs: Array, classes: int) -> Array:
-    """Outputs whose columns behind the real classes count for nothing: no probability, so no
-    gradient ever moves them.
-    """
-    return (
-        jnp.where(jnp.arange(outputs.shape[-1]) < classes, outputs, -jnp.inf)
-        if classes
-        else outputs
-    )
+    """Outputs without the columns behind the real classes: no probability, so no gradient."""
+    if not classes:
+        return outputs
+    return jnp.where(jnp.arange(outputs.shape[-1]) < classes, outputs, -jnp.inf)
 
 
 def flat_rows(features: Array) -> Array:

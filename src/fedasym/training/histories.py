@@ -87,9 +87,7 @@ class Configuration:
 
     @cached_property
     def score(self) -> float:
-        """What it is chosen by: the mean over seeds of final validation accuracy, or minus the
-        loss; -inf if it cannot be.
-        """
+        """What it is chosen by: mean final validation accuracy, or minus loss; -inf if none."""
         regression = self.runs[0].task == "regression"
         mean = (
             -self.finals("validation_loss").mean()
@@ -100,9 +98,7 @@ class Configuration:
 
     @property
     def order(self) -> tuple[Any, ...]:
-        """Sorts the best first. Rounds that an interruption cut off do not compare with whole
-        runs.
-        """
+        """Sorts the best first; runs that were cut short do not compare with whole ones."""
         last = max(self.rounds, default=-1)
         return (
             self.diverged is not None,
@@ -121,9 +117,7 @@ def group_runs(runs: list[History]) -> Configuration:
 
 
 def value_of(run: History, name: str) -> Any:
-    """A run's algorithm or protocol by name, its seed, split, or a setting; None for one that its
-    algorithm does not use.
-    """
+    """A run's algorithm, protocol, seed, split or setting by name; None if it does not use it."""
     if name in ("algorithm", "protocol"):
         return getattr(run, name).name
     return (
@@ -145,9 +139,7 @@ def explain_no_choice(groups: list[Configuration]) -> str:
 
 
 def divergence_remedy(run: History) -> str:
-    """What to do where steps diverge: the columns out of scale are the cause, or steps beyond what
-    the curvature allows.
-    """
+    """What to do where steps diverge: columns out of scale, or steps too long for the curvature."""
     data = run.federation
     if not isinstance(data, Federation):
         return smaller_steps({}, None)  # a saved history has no samples
@@ -212,9 +204,7 @@ def title_of(groups: list[Configuration]) -> str:
 
 
 def configuration_lines(ranked: Ranked, chosen: Chosen) -> list[str]:
-    """One line per configuration, each algorithm's best by validation first; the chosen ones are
-    marked.
-    """
+    """One line per configuration, each algorithm's best by validation first, choices marked."""
     groups = [group for each in ranked.values() for group in each]
     share = max(MOST // len(ranked), 1)
     listed = (
@@ -229,11 +219,10 @@ def configuration_lines(ranked: Ranked, chosen: Chosen) -> list[str]:
     others = [name for name in others if name != "loss"]
     vary = split_settings(groups)[1]
     protocols = len({group.protocol for group in groups}) > 1
-    uneven, several = (
-        len({len(group.runs) for group in groups}) > 1,
-        any(len(group.runs) > 1 for group in groups),
-    )
-    failed, tried = any(group.diverged is not None for group in groups), len(groups) > len(ranked)
+    uneven = len({len(group.runs) for group in groups}) > 1
+    several = any(len(group.runs) > 1 for group in groups)
+    failed = any(group.diverged is not None for group in groups)
+    tried = len(groups) > len(ranked)
     head = [
         "",
         "algorithm",
@@ -272,9 +261,7 @@ def seed_range(name: str, values: Array) -> str:
 
 
 def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
-    """How the marked ones were chosen and from how many; diverged and interrupted ones; grids too
-    narrow; no baseline.
-    """
+    """How choices were made, from how many; divergence, interruption, narrow grids, no baseline."""
     notes = []
     groups = [group for each in ranked.values() for group in each]
     counts = {name: len(each) for name, each in ranked.items()}
@@ -334,9 +321,7 @@ def describe_unconverged(runs: list[History]) -> list[str]:
 
 
 def grid_edge_notes(best: Configuration, groups: list[Configuration]) -> list[str]:
-    """A sentence for each step or ridge that was chosen at the end of three or more values
-    tried.
-    """
+    """A sentence for each step or ridge chosen at the end of three or more values tried."""
     notes = []
     for name in EDGES:
         values = sorted({group.settings[name] for group in groups if name in group.settings})
@@ -363,8 +348,7 @@ def grid_edge_notes(best: Configuration, groups: list[Configuration]) -> list[st
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Histories(Sequence[History], Result):
-    """The runs of a grid, of several seeds or of several algorithms, in the order in which they
-    were asked for.
+    """The runs of a grid, of several seeds or several algorithms, in the order asked for.
 
     Runs on the same clients can be joined: `Histories([*these, *those])`.
 
@@ -451,8 +435,7 @@ class Histories(Sequence[History], Result):
         return tuple(group_runs(runs) for runs in found.values())
 
     def ranked(self) -> dict[str, list[Configuration]]:
-        """Each algorithm's configurations, the best by validation first, then those cut short, then
-        those that diverged.
+        """Each algorithm's configurations, best by validation first, then cut short, then diverged.
 
         Under several protocols each algorithm stands once for each, as "ftfa, code": validation
         does not choose a protocol.
@@ -473,9 +456,7 @@ class Histories(Sequence[History], Result):
         return ranked
 
     def chosen(self) -> dict[str, Configuration | None]:
-        """Each algorithm's configuration by validation; None where all diverged, or where several
-        were tried without any.
-        """
+        """Each algorithm's configuration by validation; None if all diverged or none validates."""
         winners: dict[str, Configuration | None] = {}
         for name, (best, *others) in self.ranked().items():
             winners[name] = (
@@ -492,8 +473,7 @@ class Histories(Sequence[History], Result):
         return max(chosen, key=lambda name: chosen[name])
 
     def choose(self, by: str = "validation") -> Histories:
-        """All seeds of each algorithm's best configuration: the highest mean final validation
-        accuracy (lowest loss).
+        """All seeds of each algorithm's best configuration, by mean final validation score.
 
         A configuration that diverged for any seed is never chosen. Only "validation" is offered:
         see the module's words.
@@ -503,7 +483,8 @@ class Histories(Sequence[History], Result):
                 f'by is {by!r}: configurations are chosen by "validation" only, never by test'
                 " samples"
             )
-        chosen, ranked = self.chosen(), self.ranked()
+        chosen = self.chosen()
+        ranked = self.ranked()
         left = [name for name, group in chosen.items() if group is None]
         if len(left) == len(chosen):
             raise InvalidInput(f"nothing can be chosen: {explain_no_choice(ranked[left[0]])}")
@@ -521,8 +502,7 @@ class Histories(Sequence[History], Result):
         )
 
     def select(self, **wanted: Any) -> Histories:
-        """The runs with these values: algorithm and protocol by name, seed, split, any setting; one
-        value or a list of them.
+        """The runs with these values of algorithm, protocol, seed, split or setting, one or a list.
 
         A run whose algorithm does not use a named setting has no value of it and is left out.
         """
@@ -558,9 +538,7 @@ class Histories(Sequence[History], Result):
         return Histories(kept, self.remarks)
 
     def table(self) -> list[dict[str, Any]]:
-        """One record per run and evaluated round, with every setting that an algorithm uses (None
-        for those that do not).
-        """
+        """A record per run and evaluated round, with each setting in use (None where it is not)."""
         used = [
             name
             for name in setting_names(self._groups)
@@ -577,9 +555,7 @@ class Histories(Sequence[History], Result):
         return records
 
     def to_json(self) -> str:
-        """Full precision: runs[i].{algorithm,settings,protocol,seed,rounds,statistics,...}, chosen,
-        notes; not by client.
-        """
+        """Full precision: runs[i].{algorithm,settings,seed,statistics,...}, chosen, notes."""
         runs = []
         for run in self.runs:
             columns = {name: json_value(getattr(run, name)) for name in COLUMNS[self.task]}
@@ -606,8 +582,7 @@ class Histories(Sequence[History], Result):
         return json.dumps({"runs": runs, "chosen": chosen, "notes": list(self.notes)}, indent=2)
 
     def plot(self, path: str | Path | None = None) -> Path:
-        """Draw each algorithm's accuracy (regression: loss) over rounds, as chosen by validation,
-        worst to best seed as a band.
+        """Draw each algorithm's accuracy (loss) over rounds, by validation, with a band of seeds.
 
         A file that ends in .png, .svg or .pdf; without one, training.png in the current folder.
         Returns where it is.
@@ -636,9 +611,7 @@ class Histories(Sequence[History], Result):
 
 
 def is_same_value(held: Any, asked: Any) -> bool:
-    """Whether a value is the one asked for, numbers up to rounding: grids come from powers and
-    spacings.
-    """
+    """Whether a value is the one asked for, numbers up to rounding, as in grids of powers."""
     if any(isinstance(each, str) or each is None for each in (held, asked)):
         return bool(held == asked)
     return bool(np.isclose(held, asked, rtol=1e-9, atol=0))

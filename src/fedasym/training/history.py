@@ -1,5 +1,4 @@
-"""What one training run returns: how the clients' models tested after each evaluated round; prints,
-tabulates, draws itself.
+"""What one training run returns: how models tested by round; prints, tabulates, draws itself.
 
 Every statistic is said in full, since "accuracy" alone is not: pooled over samples, over clients
 alike, or of the worst.
@@ -17,7 +16,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array, json_value
+from fedasym.core.numbers import (
+    Array,
+    Counts,
+    Sums,
+    json_value,
+    lowest_tenth,
+    mean_client_ratio,
+    pooled_ratio,
+    ratio,
+)
 from fedasym.data.federation import Federation
 from fedasym.results.result import Result
 from fedasym.training.convergence import NEAR, Exact
@@ -34,63 +42,12 @@ from fedasym.training.wording import (
 
 ROUNDING = 1e-6  # losses closer than this, relatively, are the same in float32
 
-Sums = NDArray[np.floating[Any]]  # (rounds, clients)
-Counts = NDArray[np.integer[Any]]  # (clients,)
-
-
-def ratio(sums: ArrayLike, counts: ArrayLike) -> Array:
-    """Sums over counts, NaN where nothing was counted.
-
-    >>> ratio([3, 0], [4, 0]).tolist()
-    [0.75, nan]
-    """
-    top, bottom = np.broadcast_arrays(np.asarray(sums, float), np.asarray(counts, float))
-    return np.asarray(np.divide(top, bottom, out=np.full(top.shape, np.nan), where=bottom > 0))
-
-
-def pooled_ratio(sums: Sums, counts: Counts) -> Array:
-    """All clients' samples together: a client weighs as much as it has samples.
-
-    >>> pooled_ratio(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
-    [0.7]
-    """
-    return ratio(sums[:, counts > 0].sum(1, dtype=float), counts.sum())
-
-
-def client_ratios(sums: Sums, counts: Counts) -> Array:
-    """Each client's own, for the clients that have samples."""
-    return ratio(sums[:, counts > 0], counts[counts > 0])
-
-
-def mean_client_ratio(sums: Sums, counts: Counts) -> Array:
-    """The mean of the clients' own: each client weighs the same.
-
-    >>> mean_client_ratio(np.array([[1.0, 6.0]]), np.array([2, 8])).tolist()
-    [0.625]
-    """
-    each = client_ratios(sums, counts)
-    return ratio(each.sum(1), each.shape[1])
-
-
-def lowest_tenth(sums: Sums, counts: Counts) -> Array:
-    """The mean of the lowest of the clients' own, a tenth of the clients rounded up.
-
-    >>> lowest_tenth(np.arange(11.0)[None], np.full(11, 10)).tolist()
-    [0.05]
-    """
-    each = client_ratios(sums, counts)
-    few = -(-each.shape[1] // 10)
-    lowest = ratio(np.sort(each, axis=1)[:, :few].sum(1), few)
-    return np.where(np.isnan(each).any(1), np.nan, lowest)  # sorting puts NaN last, among the best
-
 
 def share_worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
-    """The fraction of clients that do strictly worse on their own: fewer correct, or a larger loss
-    beyond rounding.
+    """The share of clients strictly worse on their own: fewer correct, or more loss than rounding.
 
-    >>> share_worse(
-    ...     np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]]), np.array([9, 9]), losses=False
-    ... ).tolist()
+    >>> own, shared = np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]])
+    >>> share_worse(own, shared, np.array([9, 9]), losses=False).tolist()
     [0.5]
     """
     own, shared = (np.asarray(sums[:, counts > 0], float) for sums in (own, shared))
@@ -101,24 +58,16 @@ def share_worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
 
 VALIDATION, TEST = 0, 1  # the last axis of what was counted
 LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
+ACCURACIES = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile")
 COLUMNS = {
-    "classification": (
-        "accuracy",
-        "validation_accuracy",
-        "shared_accuracy",
-        "mean_accuracy",
-        "worst_decile",
-        "hurt",
-        *LOSSES,
-    ),
+    "classification": (*ACCURACIES, "hurt", *LOSSES),
     "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
 }
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class History(Result):
-    """One configuration trained from one seed: arrays have one entry per evaluated round, NaN where
-    a model diverged.
+    """One configuration from one seed: an entry per evaluated round, NaN where a model diverged.
 
     Made by `fedasym.train`. Statistics are of the test samples unless named otherwise, and of the
     clients that have some.
@@ -126,13 +75,10 @@ class History(Result):
         models on validation and test.
     shared_correct, shared_losses: the same of the shared model.
     totals: (clients, 2) predictions counted: samples, or positions of sequences.
-    shared: the last shared head, (features, outputs), with a last row for the intercept where there
-        is one.
+    shared: the last shared head, (features, outputs), with a last row for an intercept.
     diverged: the first round with a model that is not finite.
-    training_losses, shared_training_losses: (rounds, clients) summed losses on training samples, in
-        regression.
-    exact: what the exact solutions reach on training samples, where there are any
-        (`fedasym.training.convergence`).
+    training_losses, shared_training_losses: (rounds, clients) summed, in regression.
+    exact: what the exact solutions reach on training samples, where there are any.
     heads: (clients, features, outputs) personal heads, where the history was loaded from a file.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
 
@@ -141,21 +87,10 @@ class History(Result):
     >>> federation = Federation.from_arrays(
     ...     np.eye(6, 2), [0, 1, 0, 1, 0, 1], clients=list("aaabbb"), split=[0, 1, 2] * 2
     ... )
-    >>> correct = np.array([[[1, 0], [0, 0]], [[1, 1], [1, 0]]], float)
-    >>> History(
-    ...     algorithm=PAPER["ftfa"],
-    ...     settings=Settings(rounds=50),
-    ...     protocol=TEXT,
-    ...     seed=0,
-    ...     federation=federation,
-    ...     rounds=np.array([0, 50]),
-    ...     correct=correct,
-    ...     losses=1 - correct,
-    ...     shared_correct=0 * correct,
-    ...     shared_losses=1 - correct,
-    ...     totals=np.ones((2, 2), int),
-    ...     shared=None,
-    ... ).accuracy.tolist()
+    >>> run = (PAPER["ftfa"], Settings(rounds=50), TEXT, 0, federation, np.array([0, 50]))
+    >>> right = np.array([[[1, 0], [0, 0]], [[1, 1], [1, 0]]], float)
+    >>> counted = (right, 1 - right, 0 * right, 1 - right, np.ones((2, 2), int))
+    >>> History(*run, *counted, shared=None).accuracy.tolist()
     [0.0, 0.5]
     """
 
@@ -191,9 +126,7 @@ class History(Result):
 
     @property
     def shared_accuracy(self) -> Array:
-        """The shared model's accuracy over all test samples; NaN for an algorithm that shares
-        nothing.
-        """
+        """The shared model's accuracy over all test samples; NaN where nothing is shared."""
         return self._if_shared(self._pooled(self._hits(self.shared_correct), TEST))
 
     @property
@@ -203,29 +136,22 @@ class History(Result):
 
     @property
     def worst_decile(self) -> Array:
-        """The mean accuracy of the tenth of the clients, rounded up, with the lowest accuracies in
-        that round.
-        """
+        """The mean accuracy of the worst tenth of the clients (rounded up) in that round."""
         return lowest_tenth(self._hits(self.correct)[..., TEST], self.totals[:, TEST])
 
     @property
     def hurt(self) -> Array:
-        """The fraction of clients whose personal model is strictly worse than the shared one
-        (regression: beyond rounding).
-        """
+        """The share of clients whose personal model is strictly worse than the shared one."""
         regression = self.task == "regression"
-        own, theirs = (
-            (self.losses, self.shared_losses) if regression else (self.correct, self.shared_correct)
-        )
-        return self._if_shared(
-            share_worse(own[..., TEST], theirs[..., TEST], self.totals[:, TEST], losses=regression)
-        )
+        own, theirs = self.correct, self.shared_correct
+        if regression:
+            own, theirs = self.losses, self.shared_losses
+        tested = (own[..., TEST], theirs[..., TEST], self.totals[:, TEST])
+        return self._if_shared(share_worse(*tested, losses=regression))
 
     @property
     def loss(self) -> Array:
-        """The personal models' mean loss over all test samples: negative log-likelihood, or half
-        the squared error.
-        """
+        """Personal models' mean test loss: negative log-likelihood, or half the squared error."""
         return self._pooled(self.losses, TEST)
 
     @property
@@ -235,9 +161,7 @@ class History(Result):
 
     @property
     def shared_loss(self) -> Array:
-        """The shared model's mean loss over all test samples; NaN for an algorithm that shares
-        nothing.
-        """
+        """The shared model's mean loss over all test samples; NaN where nothing is shared."""
         return self._if_shared(self._pooled(self.shared_losses, TEST))
 
     @property
@@ -247,9 +171,7 @@ class History(Result):
 
     @property
     def training_loss(self) -> Array:
-        """The personal models' mean loss over all training samples, in regression: what training
-        makes small.
-        """
+        """Personal models' mean training loss, in regression: what training makes small."""
         return self._trained(self.training_losses)
 
     @property
@@ -259,23 +181,17 @@ class History(Result):
 
     @property
     def shared_training_loss(self) -> Array:
-        """The shared model's mean loss over all training samples, in regression; NaN where nothing
-        is shared.
-        """
+        """The shared model's mean training loss, in regression; NaN where nothing is shared."""
         return self._if_shared(self._trained(self.shared_training_losses))
 
     @property
     def exact_shared_loss(self) -> Array:
-        """The least that a shared model can have, known after the last round; NaN where that is not
-        what is minimised.
-        """
+        """The least loss of a shared model, known at the end; NaN if that is not minimised."""
         return self._last(self.exact.shared_loss if self.exact else np.nan)
 
     @property
     def excess(self) -> Array:
-        """How far the training loss is above that of the exact solution, in units of half the
-        labels' variance.
-        """
+        """How far training loss is above the exact one, in units of half the labels' variance."""
         return self._above(self.training_loss, self.exact_loss)
 
     @property
@@ -285,12 +201,9 @@ class History(Result):
 
     @property
     def converged(self) -> bool | None:
-        """Whether personal and shared models are as good as exact on training samples; None where
-        that is not known.
-        """
-        known = [
-            float(each[-1]) for each in (self.excess, self.shared_excess) if not np.isnan(each[-1])
-        ]
+        """Whether models are as good as exact on training samples; None where that is not known."""
+        last = (float(each[-1]) for each in (self.excess, self.shared_excess))
+        known = [each for each in last if not np.isnan(each)]
         return max(known) <= NEAR if known and self.diverged is None else None
 
     @property
@@ -301,21 +214,15 @@ class History(Result):
     @property
     def final(self) -> dict[str, Any]:
         """The statistics after the last evaluated round, by name."""
-        return {
-            name: value
-            for name, value in self.table()[-1].items()
-            if name not in ("algorithm", "seed")
-        }
+        names = ("round", *COLUMNS[self.task])
+        return {name: self.table()[-1][name] for name in names}
 
     @property
     def best(self) -> int:
-        """The evaluated round after which personal models validate best; the last where there are
-        no validation samples.
-        """
+        """The evaluated round where personal models validate best; the last without validation."""
         regression = self.task == "regression"
-        values = np.asarray(
-            self.validation_loss if regression else self.validation_accuracy, dtype=float
-        )
+        found = self.validation_loss if regression else self.validation_accuracy
+        values = np.asarray(found, dtype=float)
         if not np.isfinite(values).any():
             return int(self.rounds[-1])
         worth = -values if regression else values
@@ -333,28 +240,24 @@ class History(Result):
     def clients(self, round: int | None = None) -> list[dict[str, Any]]:
         """One record per client after an evaluated round, the last by default.
 
-        samples: training samples. tested: test predictions counted; without any, the client's
-        numbers are NaN. gain: the personal model's accuracy above the shared one's; in regression
-        the loss below.
+        samples: training samples. tested: test predictions; without any, numbers are NaN. gain: the
+        personal model's accuracy above the shared one's; in regression the loss below.
         """
         evaluated = [int(each) for each in self.rounds]
         if round is not None and round not in evaluated:
-            raise InvalidInput(
-                f"round is {round!r}: the clients were tested after rounds"
-                f" {', '.join(map(str, evaluated))}"
-            )
+            known = ", ".join(map(str, evaluated))
+            raise InvalidInput(f"round is {round!r}: the clients were tested after rounds {known}")
         at = -1 if round is None else evaluated.index(round)
         tested = self.totals[:, TEST]
-        own, theirs = (
-            ratio(sums[at, :, TEST], tested) for sums in (self.losses, self.shared_losses)
-        )
+
+        def means(*both: Sums) -> list[Array]:
+            return [ratio(sums[at, :, TEST], tested) for sums in both]
+
+        own, theirs = means(self.losses, self.shared_losses)
         columns = {"loss": own, "shared_loss": self._if_shared(theirs)}
         if self.task == "classification":
-            own, theirs = (
-                ratio(sums[at, :, TEST], tested) for sums in (self.correct, self.shared_correct)
-            )
-            columns = {"accuracy": own, "shared_accuracy": self._if_shared(theirs)} | columns
-            own, theirs = theirs, own  # a gain is more accuracy, but less loss
+            theirs, own = means(self.correct, self.shared_correct)  # a gain is more accuracy
+            columns = {"accuracy": theirs, "shared_accuracy": self._if_shared(own)} | columns
         with np.errstate(invalid="ignore"):  # two infinite losses
             columns["gain"] = self._if_shared(theirs - own)
         held = {"samples": self.federation.counts("train"), "tested": tested, **columns}
@@ -365,9 +268,7 @@ class History(Result):
         ]
 
     def personal(self, client: Any) -> NDArray[np.floating[Any]]:
-        """A client's personal head after the last evaluated round, made again from the shared one:
-        (features, outputs).
-        """
+        """A client's personal head (features, outputs) after the last evaluated round."""
         from fedasym.training.twin import first_head, personal_head
 
         if isinstance(self.federation, Roster):
@@ -376,29 +277,26 @@ class History(Result):
             return np.asarray(self.heads[place])
         self.federation.rows(client)  # refuses a client that is not there
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
-        start = (
-            first_head(self.federation, self.protocol, self.seed, np.float32)
-            if self.shared is None
-            else self.shared
-        )
+        start = self.shared
+        if start is None:
+            start = first_head(self.federation, self.protocol, self.seed, np.float32)
         return personal_head(*of, int(self.rounds[-1]), start, client, dtype=np.float32)
 
     def predict(self, features: ArrayLike, client: Any = None) -> NDArray[Any]:
-        """Class names, or values in regression, from a client's personal model, or the shared one
-        for client None.
+        """Class names or values from a client's personal model, or the shared one for client None.
 
         features: (samples, d) or (samples, positions, d), as in the federation.
         """
         if client is None and (self.shared is None or self.algorithm.shares_nothing):
+            name = self.algorithm.name
             raise InvalidInput(
-                f"client is None, but {self.algorithm.name} has no shared model: name one of the"
-                " clients"
+                f"client is None, but {name} has no shared model: name one of the clients"
             )
-        x, d = np.asarray(features), self.federation.dimension
+        x = np.asarray(features)
+        d = self.federation.dimension
         if x.ndim == 0 or x.shape[-1] != d:
             raise InvalidInput(
-                f"features have shape {x.shape}: the last axis must hold the federation's {d}"
-                " features"
+                f"features have shape {x.shape}: the last axis holds the federation's {d} features"
             )
         if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
             raise InvalidInput("features must be finite numbers: fill or drop the missing ones")
@@ -411,19 +309,14 @@ class History(Result):
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
 
     def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors file, whole or not at all: all heads and what was counted, no
-        samples; returns where it is.
+        """Save heads and counts, no samples, to a .safetensors file, whole or not at all.
 
         >>> import tempfile, fedasym as fa
-        >>> clients = fa.Federation.from_arrays(
-        ...     [[0.0], [1.0]] * 4, [1.0, 3.0] * 4, clients=list("aaaabbbb")
-        ... )
+        >>> rows, labels = [[0.0], [1.0]] * 4, [1.0, 3.0] * 4
+        >>> clients = fa.Federation.from_arrays(rows, labels, clients=list("aaaabbbb"))
+        >>> run = fa.train("ftfa", clients, rounds=20, evaluate_every=0)
         >>> with tempfile.TemporaryDirectory() as folder:
-        ...     again = History.load(
-        ...         fa.train("ftfa", clients, rounds=20, evaluate_every=0).save(
-        ...             folder + "/run.safetensors"
-        ...         )
-        ...     )
+        ...     again = History.load(run.save(folder + "/run.safetensors"))
         >>> again.predict([[0.5]], client="a").round(1).tolist(), again.predict([[0.5]]).shape
         ([2.0], (1,))
         """
@@ -433,25 +326,19 @@ class History(Result):
 
     @classmethod
     def load(cls, path: str | Path) -> History:
-        """The history that `save` wrote: predicts for its clients and, with client None, for
-        others; prints as it did.
-        """
+        """The history that `save` wrote: predicts for its clients, and for others with None."""
         from fedasym.training.storage import read_history
 
         return cls(**read_history(path))
 
     def plot(self, path: str | Path | None = None) -> Path:
-        """Draw accuracy (regression: loss) over rounds to a file (PNG, SVG or PDF by its ending,
-        else training.png here).
-        """
+        """Draw accuracy (loss) over rounds to a PNG, SVG or PDF file, by default training.png."""
         from fedasym.training.histories import Histories
 
         return Histories((self,)).plot(path)
 
     def to_json(self) -> str:
-        """Full precision: the configuration, the statistics by round, and all that was counted,
-        [round][client][split].
-        """
+        """Full precision: configuration, statistics by round, and counts [round][client][split]."""
         counted = ("correct", "losses", "shared_correct", "shared_losses")
         held = {
             "algorithm": self.algorithm.name,
@@ -475,17 +362,13 @@ class History(Result):
     def title(self) -> str:
         """The algorithm, the settings that it uses, the protocol and the seed, in one line."""
         used = named_settings(self.settings, self.algorithm)
-        parts = [
-            self.algorithm.name,
-            *(f"{name} {setting_text(value)}" for name, value in used.items() if value is not None),
-        ]
-        return " · ".join([*parts, f"protocol {self.protocol.name}", f"seed {self.seed}"])
+        told = [f"{name} {setting_text(each)}" for name, each in used.items() if each is not None]
+        ends = (f"protocol {self.protocol.name}", f"seed {self.seed}")
+        return " · ".join([self.algorithm.name, *told, *ends])
 
     @property
     def notes(self) -> tuple[str, ...]:
-        """What a reader should know: divergence and what to do about it, interruption, clients that
-        count in nothing.
-        """
+        """What a reader should know: divergence and its cure, interruption, clients not counted."""
         return (*run_notes(self), *client_notes(self))
 
     def __str__(self) -> str:
@@ -495,10 +378,7 @@ class History(Result):
 
     def _hits(self, correct: Sums) -> Sums:
         if self.task == "regression":
-            raise InvalidInput(
-                "a regression has no accuracy: use .loss, .validation_loss, .shared_loss or"
-                " .mean_loss"
-            )
+            raise InvalidInput("a regression has no accuracy: use .loss, .shared_loss and others")
         return correct
 
     def _if_shared(self, values: Array) -> Array:

@@ -1,6 +1,4 @@
-"""Who trains when on what: what configurations share, so that it is done once; cohorts of clients;
-batches from reshuffled passes without replacement; and how that is laid out on the machine, in
-groups of like clients and pieces by memory.
+"""Who trains when on what: shared work, cohorts, batches of reshuffled passes, and their layout.
 
 Everything is decided here, on the host and ahead of the arithmetic, so that the compiled program,
 its plain twin and any batching of configurations see the very same batches.
@@ -19,10 +17,11 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, ClientStage, Keep, ServerStage
 from fedasym.core.runtime import physical_memory
-from fedasym.data.splits import COHORT, TRAINING, Words, mix_hash, random_orders
+from fedasym.data.splits import COHORT, TRAINING, Integers, Words, mix_hash, random_orders
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
 
 if TYPE_CHECKING:
+    from fedasym.data.federation import Federation
     from fedasym.training.heads import Sizes
     from fedasym.training.runner import Draw, RunWork
 
@@ -30,19 +29,15 @@ Rows = NDArray[np.int32]
 
 
 def cohorts(seed: int, identities: Words, rounds: int, cohort: int, first: int = 0) -> Rows:
-    """The clients drawn in rounds `first` to `rounds` - 1, uniform without replacement: those with
-    the smallest hashes.
+    """The clients of rounds `first` to `rounds` - 1, without replacement, by smallest hashes.
 
     >>> drawn = cohorts(0, np.arange(5, dtype=np.uint64), rounds=3, cohort=2)
     >>> drawn.shape, bool((drawn[:, 0] != drawn[:, 1]).all())
     ((3, 2), True)
     """
     ranks = mix_hash(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
-    drawn = (
-        np.argpartition(ranks, cohort - 1, axis=1)[:, :cohort]
-        if cohort < len(identities)
-        else np.argsort(ranks, axis=1)
-    )
+    last = min(cohort, len(identities)) - 1
+    drawn = np.argpartition(ranks, last, axis=1)[:, :cohort]
     # by hash: the same for any order of the clients
     order = np.argsort(np.take_along_axis(ranks, drawn, axis=1), axis=1)
     return np.take_along_axis(drawn, order, axis=1).astype(np.int32)
@@ -58,15 +53,8 @@ def turns(drawn: Rows, clients: int) -> Rows:
     return counted
 
 
-def batches(
-    streams: Words,
-    sizes: NDArray[np.integer],
-    first: NDArray[np.integer] | int,
-    count: int,
-    batch: int,
-) -> Rows:
-    """Batches `first`, `first` + 1, ... of each stream: (streams, count, batch) samples of a
-    client, -1 where there is none.
+def batches(streams: Words, sizes: Integers, first: Integers | int, count: int, batch: int) -> Rows:
+    """Batches `first`, ... of each stream: (streams, count, batch) samples, -1 where there is none.
 
     A stream is an endless sequence of passes over a client's `sizes` samples, each pass shuffled
     anew and cut into batches, the last short one kept; a client without samples has empty batches.
@@ -74,7 +62,8 @@ def batches(
     >>> batches(mix_hash(0, [5]), np.array([3]), first=0, count=2, batch=2).shape
     (1, 2, 2)
     """
-    sizes, first = np.asarray(sizes), np.broadcast_to(first, streams.shape)
+    sizes = np.asarray(sizes)
+    first = np.broadcast_to(first, streams.shape)
     per_pass = -(-sizes // batch)
     rows = np.full((len(streams), count, batch), -1, np.int32)
     for length in np.unique(per_pass[sizes > 0]).tolist():
@@ -82,42 +71,30 @@ def batches(
         skipped, offset = np.divmod(first[mine], length)
         passes = -(-(int(offset.max()) + count) // length)
         number = skipped[:, None] + np.arange(passes)
-        flat = cut_passes(
-            random_orders(
-                mix_hash(streams[mine, None], number), sizes[mine], int(sizes[mine].max())
-            ),
-            length,
-            batch,
-        )
-        wanted = offset[:, None] + np.arange(count)
-        rows[mine] = (
-            np.take_along_axis(flat, wanted[:, :, None], axis=1)
-            if offset.any()
-            else flat[:, :count]
-        )
+        widest = int(sizes[mine].max())
+        order = random_orders(mix_hash(streams[mine, None], number), sizes[mine], widest)
+        flat = cut_passes(order, length, batch)
+        if offset.any():
+            wanted = offset[:, None] + np.arange(count)
+            flat = np.take_along_axis(flat, wanted[:, :, None], axis=1)
+        rows[mine] = flat[:, :count]
     return rows
 
 
-def epochs(
-    streams: Words, sizes: NDArray[np.integer], first: int, count: int, batch: int, width: int
-) -> Rows:
-    """Passes `first`, `first` + 1, ...: (streams, count * batches of a pass over `width` samples,
-    batch); short clients wait.
+def epochs(streams: Words, sizes: Integers, first: int, count: int, batch: int, width: int) -> Rows:
+    """Passes `first`, ...: (streams, count * batches of `width` samples, batch); short ones wait.
 
     Every pass takes the same number of steps for all clients, so that "after two epochs" is one
     moment of the program; the steps that a smaller client does not need are empty batches, which
     change nothing.
     """
-    order = random_orders(
-        mix_hash(streams[:, None], first + np.arange(count)), np.asarray(sizes), width
-    )
+    passes = mix_hash(streams[:, None], first + np.arange(count))
+    order = random_orders(passes, np.asarray(sizes), width)
     return cut_passes(order, -(-width // batch), batch)
 
 
 def cut_passes(order: Rows, length: int, batch: int) -> Rows:
-    """(streams, passes, samples) as (streams, passes * length, batch): each pass in batches, the
-    last one filled up with -1.
-    """
+    """(streams, passes, samples) as (streams, passes * length, batch), last batches padded: -1."""
     filled = np.full((*order.shape[:2], length * batch), -1, np.int32)
     filled[..., : order.shape[2]] = order
     return filled.reshape(len(order), -1, batch)
@@ -140,9 +117,7 @@ class ServerWork(NamedTuple):
 
 
 class ClientWork(NamedTuple):
-    """What is compiled of a client stage, and the epochs or steps that it takes; no stage: what the
-    server's gives.
-    """
+    """What is compiled of a client stage, and its epochs or steps; no stage: the server's work."""
 
     stage: ClientStage | None
     epochs: int | None = None
@@ -167,14 +142,11 @@ Tree = dict[ServerWork, dict[Numbers, dict[ClientWork, Jobs]]]
 def shared_work(
     jobs: Sequence[tuple[Algorithm, Settings]], protocol: Protocol, largest: int
 ) -> Tree:
-    """Jobs by server stage, server rates, client stage and client rates; no batch is larger than
-    the `largest` client.
-    """
+    """Jobs by server stage and rates, client stage and rates; batches fit the `largest` client."""
     tree: Tree = {}
     for index, (algorithm, settings) in enumerate(jobs):
-        server, server_rates = server_work(
-            algorithm, replace(settings, batch=min(settings.batch, largest)), protocol
-        )
+        bounded = replace(settings, batch=min(settings.batch, largest))
+        server, server_rates = server_work(algorithm, bounded, protocol)
         client, client_rates = client_work(algorithm, settings, protocol)
         wanted = tree.setdefault(server, {}).setdefault(server_rates, {}).setdefault(client, {})
         wanted.setdefault(client_rates, []).append(index)
@@ -188,22 +160,15 @@ def server_work(
     stage, own = split_stage(bind_stage(algorithm.server, settings, protocol))
     rates = {"server_step": settings.server_step, **own} if stage.shares else {}
     assert settings.cohort is not None
-    sizes = (
-        settings.rounds,
-        tuple(settings.evaluated),
-        settings.cohort,
-        settings.local_steps,
-        settings.batch,
-    )
+    evaluated = tuple(settings.evaluated)
+    sizes = (settings.rounds, evaluated, settings.cohort, settings.local_steps, settings.batch)
     return ServerWork(stage, *sizes), tuple(rates.items())
 
 
 def client_work(
     algorithm: Algorithm, settings: Settings, protocol: Protocol
 ) -> tuple[ClientWork, Numbers]:
-    """The client stage's program and rates; on its own a client trains for as many epochs as there
-    are rounds.
-    """
+    """The client stage's program and rates; alone, a client trains an epoch per round."""
     if algorithm.personal_from_server:
         return ClientWork(None), ()
     bound = bind_stage(algorithm.personalise, settings, protocol)
@@ -213,18 +178,12 @@ def client_work(
     rates = tuple(({"local_step": own_rate(bound, settings)} | own).items())
     if bound.step_count is not None:
         return ClientWork(stage, None, bound.step_count), rates
-    return (
-        ClientWork(
-            stage, settings.rounds if algorithm.shares_nothing else settings.personal_epochs
-        ),
-        rates,
-    )
+    passes = settings.rounds if algorithm.shares_nothing else settings.personal_epochs
+    return ClientWork(stage, passes), rates
 
 
 def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
-    """What is compiled of a stage, and its rates: numbers that are not whole are data, so that one
-    program serves many.
-    """
+    """What is compiled of a stage, and its rates: fractions are data, so a program serves many."""
     rates = {
         name: float(getattr(stage, name))
         for name, each in stage.settings().items()
@@ -234,18 +193,12 @@ def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
 
 
 def way_of(client: ClientWork, rates: Hashable, alone: bool) -> Hashable:
-    """What client stages have in common that walk one way: stages that differ only in their number
-    of passes do.
-    """
+    """What client stages that walk one way share: they differ only in the number of passes."""
     return client if alone or client.epochs is None else (client.stage, rates)
 
 
-GROUPS, MANY = (
-    3,
-    6,
-    # compiled programs for one client stage, at most; for sequences, whose steps cost more than
-    # compiling
-)
+# compiled programs for one client stage, at most; more for sequences, whose steps cost more
+GROUPS, MANY = 3, 6
 # what all groups together save must be worth it: fewer are taken where they come as near as this
 WORTH = 0.85
 CACHE = 2e6  # bytes that stay close to a processor's core, roughly
@@ -277,17 +230,13 @@ def default_device() -> Machine:
 
 
 def cheaper_form(width: int, dimension: int, steps: int, batch: int) -> str:
-    """The form with fewer multiplications for `steps` batch gradients of a client with `width`
-    samples, per output.
+    """The form with fewer multiplications for `steps` batch gradients at this width, per output.
 
     Gram: once in and once out of the span (2 w d), and B w a step. Head: outputs and gradient, 2 B
     d a step.
     """
-    return (
-        "gram"
-        if width * (2 * dimension + steps * batch) < 2 * steps * batch * dimension
-        else "head"
-    )
+    gram = width * (2 * dimension + steps * batch)
+    return "gram" if gram < 2 * steps * batch * dimension else "head"
 
 
 def round_width(size: int) -> int:
@@ -295,10 +244,8 @@ def round_width(size: int) -> int:
     return max(8, -(-int(size) // 8) * 8)
 
 
-def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.intp]]:
-    """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded; fewer
-    where that costs little.
-    """
+def groups(sizes: Integers, many: bool = False) -> list[NDArray[np.intp]]:
+    """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded."""
     widths = np.array([round_width(size) for size in sizes])
     levels, counts = np.unique(widths, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
@@ -321,8 +268,7 @@ def groups(sizes: NDArray[np.integer], many: bool = False) -> list[NDArray[np.in
 
 
 def count_fitting(memory: float, each: float, most: int) -> int:
-    """How many of `most` things to take at a time: as many as fit, in parts that are as even as can
-    be.
+    """How many of `most` things to take at a time: as many as fit, in even parts.
 
     Parts are filled up to one size: of 17 things 14 may fit, and two parts of 9 do less in vain
     than two of 14.
@@ -332,6 +278,17 @@ def count_fitting(memory: float, each: float, most: int) -> int:
     """
     fits = int(min(max(memory // max(each, 1), 1), most))
     return -(-most // -(-most // fits))
+
+
+def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
+    """(m, 2) predictions that count in validation and test: samples, or real positions."""
+    positions = federation.features.shape[1] if federation.sequences else 1
+    each = np.full(len(federation.split), positions) if mask is None else mask.sum(1)
+    m = len(federation.clients)
+    split = federation.split
+    owner = federation.owner
+    sides = [np.bincount(owner, weights=each * (split == side), minlength=m) for side in (1, 2)]
+    return np.stack(sides, axis=1).astype(np.int64)
 
 
 ROUNDS = 25  # rounds handed to a program at a time
@@ -356,37 +313,28 @@ class Schedule:
             self.drawn[seed] = self.able[chosen].astype(np.int32), turns(chosen, len(self.able))
         return self.drawn[seed]
 
-    def of_split(self, members: NDArray[np.integer], split: int) -> Rows:
+    def of_split(self, members: Integers, split: int) -> Rows:
         """The same clients among those of all splits."""
         return (members + split * len(self.sizes.training)).astype(np.int32)
 
-    def streams(
-        self, seed: int, members: NDArray[np.integer], rounds: NDArray[np.integer] | int
-    ) -> Words:
+    def streams(self, seed: int, members: Integers, rounds: Integers | int) -> Words:
         """The streams of training batches: a new one each round, or one for ever."""
         number = 0 if self.work.protocol.continued_passes else np.asarray(rounds) + 1
         return mix_hash(seed, TRAINING, self.work.federation.identities[members], number)
 
     def rows(
-        self,
-        seed: int,
-        members: NDArray[np.integer],
-        rounds: NDArray[np.integer] | int,
-        turn: NDArray[np.integer] | int,
+        self, seed: int, members: Integers, rounds: Integers | int, turn: Integers | int
     ) -> Rows:
         """(clients, steps, batches a step, batch) of clients that train in these rounds."""
         turn = rounds if self.server.stage.everyone_works else turn
         first = np.asarray(turn) * self.steps if self.work.protocol.continued_passes else 0
         streams = np.broadcast_to(self.streams(seed, members, rounds), members.shape)
-        planned = batches(
-            streams, self.sizes.training[members], first, self.steps, self.server.batch
-        )
+        sizes = self.sizes.training[members]
+        planned = batches(streams, sizes, first, self.steps, self.server.batch)
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
     def pieces(self, draws: Sequence[Draw]) -> Iterator[tuple[int, int, Plan]]:
-        """All rounds in pieces that end where clients are tested; the next is planned while the
-        caller computes.
-        """
+        """All rounds in pieces that end at tests; the next is planned while the caller computes."""
         ends = sorted({0, *self.server.evaluated})
         spans = [
             (at, min(at + ROUNDS, end))
@@ -397,10 +345,8 @@ class Schedule:
             waiting = [planner.submit(self.piece, draws, *span) for span in spans[:1]]
             for place, (start, stop) in enumerate(spans):
                 plan = waiting.pop().result()
-                waiting += [
-                    planner.submit(self.piece, draws, *span)
-                    for span in spans[place + 1 : place + 2]
-                ]
+                ahead = spans[place + 1 : place + 2]
+                waiting += [planner.submit(self.piece, draws, *span) for span in ahead]
                 yield start, stop, plan
 
     def piece(self, draws: Sequence[Draw], start: int, stop: int) -> Plan:
@@ -422,16 +368,12 @@ class Schedule:
         return members, rows_, shares_.astype(self.work.precision)
 
     def room(self, draws: Sequence[Draw]) -> tuple[int, float]:
-        """How many clients are drawn in any round, at most over the seeds, and one for all that
-        never are; and which part of those that train are drawn in each.
-        """
+        """How many clients are ever drawn, the most over seeds, plus one; the part per round."""
         most = max(len(np.unique(self.members(draw.seed)[0])) for draw in draws)
         return most + 1, self.cohort / len(self.able)
 
     def slots(self, draws: Sequence[Draw], start: int, stop: int) -> Rows:
-        """(rounds, seeds, cohort): where the drawn clients are among those that are drawn in any
-        round.
-        """
+        """(rounds, seeds, cohort): where drawn clients are among all that are ever drawn."""
         places = []
         for draw in draws:
             members = self.members(draw.seed)[0]
@@ -439,10 +381,8 @@ class Schedule:
         slots = np.stack(places, axis=1).astype(np.int32)
         return np.pad(slots, [(0, ROUNDS - (stop - start)), (0, 0), (0, 0)])
 
-    def slots_of(self, draws: Sequence[Draw], members: NDArray[np.integer]) -> Rows:
-        """(seeds, members): where these clients are among those that are drawn in any round; those
-        that never are share the last place.
-        """
+    def slots_of(self, draws: Sequence[Draw], members: Integers) -> Rows:
+        """(seeds, members): where clients are among all ever drawn; others share the last place."""
         last = self.room(draws)[0] - 1
         places = []
         for draw in draws:

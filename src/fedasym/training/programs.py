@@ -1,6 +1,7 @@
-"""The compiled programs, seeds and configurations side by side: rounds of local work by a cohort,
-then the server's update; and personalization, where every client makes its own model of the shared
-one and is tested.
+"""The compiled programs, seeds and configurations side by side.
+
+Rounds of local work by a cohort, then the server's update; and personalization, where every client
+makes its own model of the shared one and is tested.
 """
 
 from __future__ import annotations
@@ -42,58 +43,8 @@ from fedasym.training.steps import (
 )
 
 
-@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
-def advance(
-    program: Program,
-    data: Packed,
-    shared: Array,
-    diverged: Array,
-    drawn: Array,
-    rows: Array,
-    shares: Array,
-    rates: Rates,
-    first: Array,
-    count: Array,
-) -> tuple[Array, Array]:
-    """`count` rounds from round `first`: the shared heads, and the round after which each was first
-    not finite (or -1).
-
-    Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows
-    (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
-    rounds is data: one program serves any.
-    """
-    done, broken, _ = rounds_of(
-        program, data, (shared, diverged, None), drawn, None, rows, shares, rates, first, count
-    )
-    return done, broken
-
-
-@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
-def advance_memory(
-    program: Program,
-    data: Packed,
-    state: tuple[Array, Array, Memory],
-    drawn: Array,
-    slots: Array,
-    rows: Array,
-    shares: Array,
-    rates: Rates,
-    first: Array,
-    count: Array,
-) -> tuple[Array, Array, Memory]:
-    """`advance` of a stage whose clients or server keep something; slots, as drawn: where a
-    client's is in the memory.
-    """
-    shared, diverged, memory = rounds_of(
-        program, data, state, drawn, slots, rows, shares, rates, first, count
-    )
-    return shared, diverged, memory
-
-
 class Memory(NamedTuple):
-    """What is kept from round to round: (seeds, configurations, ...), and slots as a third axis for
-    what clients keep.
-    """
+    """What is kept between rounds: (seeds, configurations, ...), clients' with slots third."""
 
     clients: Any
     server: Any
@@ -138,7 +89,8 @@ def carry_out_matrix(model: Model, like: Array) -> Array:
     return jnp.asarray(sum((c * point for c, point in model.points), start=jnp.zeros_like(like)))
 
 
-def rounds_of(
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def advance(
     program: Program,
     data: Packed,
     state: tuple[Array, Array, Memory | None],
@@ -150,7 +102,14 @@ def rounds_of(
     first: Array,
     count: Array,
 ) -> Any:
-    """The rounds of `advance` and `advance_memory`."""
+    """`count` rounds from `first`: the state after them.
+
+    The state: shared heads, the round after which each was first not finite (or -1), and what a
+    stage keeps, if it keeps anything; slots, like drawn: where in it a client's is.
+    Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows
+    (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
+    rounds is data: one program serves any.
+    """
 
     def one_round(i: Array, state: Any) -> Any:
         shared, diverged, memory = state
@@ -174,9 +133,7 @@ def advance_round(
     rows: Array,
     shares: Array,
 ) -> tuple[Array, Memory | None]:
-    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, for every
-    configuration.
-    """
+    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, by configuration."""
     keeps = bound_stage(program, {}).keeps_client()
     common = None if memory is None else memory.server
 
@@ -186,13 +143,8 @@ def advance_round(
         def train(shared: Array, rates: Rates, kept: Any, common: Any) -> tuple[Point, Any, Any]:
             space = space_of(program, data, member, shared)
             if not keeps:
-                return (
-                    walk(program, space, planned, rates, first_state(program, space), 0, len(rows))[
-                        0
-                    ],
-                    None,
-                    None,
-                )
+                begin = first_state(program, space)
+                return walk(program, space, planned, rates, begin, 0, len(rows))[0], None, None
             begin = (shared, (as_models(kept, shared), as_models(common, shared)))
             w, state = walk(program, space, planned, rates, begin, 0, len(rows))
             words = (Model.at(w), Model.at(shared), state, rates[program.rate], len(rows))
@@ -209,17 +161,14 @@ def advance_round(
         return (total, beside), later
 
     size = len(drawn) if program.together else 1
-    kept = (
-        jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
-        if memory is not None
-        else None
-    )
+    kept = None
+    if memory is not None:
+        kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
     grouped = jax.tree.map(
         lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept)
     )
-    (total, beside), later = lax.scan(
-        group, (jnp.zeros_like(shared), jnp.zeros_like(shared)), grouped
-    )
+    zero = jnp.zeros_like(shared)
+    (total, beside), later = lax.scan(group, (zero, zero), grouped)
     portion: Any = None if memory is None else memory.portion
 
     def update(
@@ -241,9 +190,7 @@ def advance_round(
 def change(
     program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array
 ) -> Array:
-    """sum_j p_j (w_j - W) over some clients j, (configurations, d, outputs); in the Gram form one
-    product over all samples.
-    """
+    """sum_j p_j (w_j - W) over clients, (configurations, d, outputs); one product in Gram form."""
     if program.form == "head":
         return jnp.einsum("j,jkdc->kdc", shares, points - shared)
     x = jax.vmap(partial(client_rows, program, data))(drawn)
@@ -324,8 +271,7 @@ def examine_kept(
     slots: Array,
     rates: Rates,
 ) -> Array:
-    """Hits and losses of the members' models, where these are part of what clients keep from round
-    to round.
+    """Hits and losses of members' models, where clients keep these from round to round.
 
     Axes: kept (seeds, servers, slots, ...); members and slots (seeds, members); the others, and the
     result, as in `personalise`, with one configuration and one stop.
@@ -365,8 +311,7 @@ def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> 
 def examiner(
     program: Program, data: Packed, member: Array, space: Space, shared: Array
 ) -> Callable[[Point], Array]:
-    """The function that tests a point on a client's validation and test rows: ([validation, test],
-    [hits, loss]).
+    """Tests a point on a client's validation and test rows: ([validation, test], [hits, loss]).
 
     Values that are predicted for single samples have a third row, training, by which convergence is
     judged.
@@ -378,9 +323,8 @@ def examiner(
 
     def examine(point: Point) -> Array:
         outputs = jnp.matmul(x, point) if isinstance(space, Matrix) else span_outputs(space, point)
-        return jnp.concatenate(
-            [tested(point), score_training(program, data, member, outputs)[None]]
-        )
+        trained = score_training(program, data, member, outputs)
+        return jnp.concatenate([tested(point), trained[None]])
 
     return examine
 
@@ -434,19 +378,15 @@ def tester(
 
 
 def tally(program: Program, data: Packed, member: Array, start: Array, outputs: Array) -> Array:
-    """Hits and losses of one block of a client's tested rows, summed over its validation and its
-    test rows.
-    """
+    """Hits and losses of one block of tested rows, summed over validation and test."""
     block = partial(data.tested.read, first=data.tested.first[member] + start, count=program.block)
     hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
-    at, validation = start + jnp.arange(program.block), data.validation[member]
-    sides = jnp.stack(
-        [at < validation, (at >= validation) & (at < validation + data.test[member])], axis=1
-    )
-    real = (
-        jnp.ones((program.block, data.tested.positions), bool)
-        if data.tested.real is None
-        else block(data.tested.real)
-    )
+    at = start + jnp.arange(program.block)
+    validation = data.validation[member]
+    tests = (at >= validation) & (at < validation + data.test[member])
+    sides = jnp.stack([at < validation, tests], axis=1)
+    real = jnp.ones((program.block, data.tested.positions), bool)
+    if data.tested.real is not None:
+        real = block(data.tested.real)
     counts = (sides[:, None, :] & real[:, :, None]).reshape(-1, 2, 1)
     return jnp.where(counts, jnp.stack([hits, losses], axis=-1)[:, None, :], 0).sum(0)

@@ -1,5 +1,4 @@
-"""The host's side of training: plans ahead, hands pieces to the compiled programs, collects what
-they measured.
+"""The host's side of training: plans ahead, feeds the compiled programs, collects scores.
 
 Programs are dispatched without waiting: while one piece is computed, the next one is planned.
 """
@@ -39,14 +38,7 @@ from fedasym.training.plans import (
     round_width,
     way_of,
 )
-from fedasym.training.programs import (
-    Memory,
-    advance,
-    advance_memory,
-    examine_kept,
-    first_memory,
-    personalise,
-)
+from fedasym.training.programs import Memory, advance, examine_kept, first_memory, personalise
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
 
@@ -89,9 +81,7 @@ class RunWork:
 
     @property
     def partly_shared(self) -> bool:
-        """Whether some features' weights are the same for all clients; clients then do not move
-        along their samples alone.
-        """
+        """Whether some weights are common to all, so that clients move not along samples alone."""
         return self.federation.personal is not None and not bool(self.federation.personal.all())
 
     @property
@@ -100,9 +90,7 @@ class RunWork:
         return self.machine.together and self.federation.sequences
 
     def best_form(self, width: int, steps: int, batch: int) -> str:
-        """Gram or head form for clients of that width; sequences have too many rows for the Gram
-        form, and it has no rows.
-        """
+        """Gram or head form at that width; sequences, with their many rows, take the head form."""
         if self.federation.sequences or self.partly_shared:
             return "head"
         return self.form or cheaper_form(width, self.features, steps, batch)
@@ -122,8 +110,7 @@ class RunOutcome:
     diverged: int | None = None
 
     def add(self, rounds: Sequence[int], personal: Scored, shared: Scored, broken: int) -> None:
-        """What all clients scored after some rounds, (m, rounds, ...), and the shared model in the
-        same or in one of them.
+        """Scores of all clients after some rounds, (m, rounds, ...), and of the shared model.
 
         `broken` is the round after which the shared head was not finite, or -1.
         """
@@ -144,18 +131,14 @@ Trajectory = tuple[Numbers, dict[ClientWork, Jobs]]
 
 
 class Draw(NamedTuple):
-    """What is random in a run: the seed of its training, and which of the work's splits it trains
-    on.
-    """
+    """What is random in a run: its seed of training, and which of the splits it trains on."""
 
     seed: int
     split: int = 0
 
 
 class Slab(NamedTuple):
-    """Seeds and trajectories that run side by side; those behind the real ones only fill up the
-    shape.
-    """
+    """Seeds and trajectories side by side; those after the real ones only fill the shape."""
 
     seeds: list[tuple[int, Draw]]  # with their places
     trajectories: list[Trajectory]
@@ -169,9 +152,7 @@ class Slab(NamedTuple):
 
 
 def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]]:
-    """Runs of `size` items and how many are real: the last is filled up by repeating its end, so
-    that one program serves.
-    """
+    """Runs of `size` items and how many are real: the last repeats its end to fill the shape."""
     for start in range(0, len(items), size):
         part = list(items[start : start + size])
         yield part + part[-1:] * (size - len(part)), len(part)
@@ -183,9 +164,7 @@ def rates_of(rows: Sequence[Numbers], dtype: Any) -> dict[str, NDArray[Any]]:
 
 
 def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
-    """(seeds, copies, d, outputs) first shared heads: zero, or uniform in +-1/sqrt(d) as PyTorch's
-    linear layers begin.
-    """
+    """(seeds, copies, d, outputs) first heads: zero, or uniform in +-1/sqrt(d) like PyTorch's."""
     shape = (work.federation.dimension + work.protocol.intercept, work.federation.outputs)
     heads = np.zeros((len(draws), work.features, work.outputs), work.precision)
     if work.protocol.random_start:
@@ -210,9 +189,7 @@ ScoredPart = tuple[NDArray[np.int32], slice, Array]  # members, configurations, 
 
 
 class Walk(NamedTuple):
-    """A client stage for a group of clients: its program, the steps it plans, and after which of
-    them it tests.
-    """
+    """A client stage for a group of clients: program, planned steps, and when it tests."""
 
     program: Program
     steps: int
@@ -261,9 +238,7 @@ class Tester:
         rounds: Sequence[int],
         memory: Memory | None = None,
     ) -> Collect:
-        """Start testing after these rounds; the answer waits for the scores and puts them where
-        they belong.
-        """
+        """Start testing after these rounds; the answer waits for the scores and stores them."""
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
         measured = []
         for stages, places in join_stages(slab, alone=self.server.alone):
@@ -291,7 +266,9 @@ class Tester:
             measured.append((stages, places, scores))
 
         def collect(outcomes: list[list[RunOutcome]]) -> None:
-            heads, broken, common = self.real(shared), np.asarray(diverged), kept()
+            heads = self.real(shared)
+            broken = np.asarray(diverged)
+            common = kept()
             for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
                 for number, client in enumerate(stages):
@@ -325,9 +302,7 @@ class Tester:
         rates: Sequence[Sequence[Numbers]],
         round_: int,
     ) -> Callable[[], Scores]:
-        """Dispatch the models that clients keep, group by group and piece by piece; the answer
-        waits for all of them.
-        """
+        """Dispatch clients' kept models by group and piece; the answer waits for all of them."""
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values[:, None] for name, values in flat.items()}
         waiting = []
@@ -367,9 +342,7 @@ class Tester:
         ]
 
     def rates(self, trajectories: Sequence[Trajectory], client: ClientWork) -> list[list[Numbers]]:
-        """(trajectories, configurations) rates, short rows filled up; models that the server's
-        stage gives use its rates.
-        """
+        """(trajectories, configurations) rates, padded; the server's models use the server's."""
         if client.stage is None:
             return [[rates] for rates, _ in trajectories]
         rows = [list(stages[client]) for _, stages in trajectories]
@@ -385,9 +358,7 @@ class Tester:
         rounds: Sequence[int],
         passes: Sequence[int] | None = None,
     ) -> Callable[[], Scores]:
-        """Dispatch one client stage for all clients, group by group and piece by piece; the answer
-        waits for all of them.
-        """
+        """Dispatch one client stage by group and piece; the answer waits for all of them."""
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
@@ -443,7 +414,9 @@ class Tester:
         passes: Sequence[int] | None,
     ) -> Walk:
         """The program for a group of clients."""
-        work, server, largest = self.work, self.server, int(self.sizes.training[group].max())
+        work = self.work
+        server = self.server
+        largest = int(self.sizes.training[group].max())
         per_pass = -(-largest // server.batch)
         kept = self.reads_memory(client)
         if kept:
@@ -454,7 +427,8 @@ class Tester:
             stops = [client.steps]
         else:  # on its own a client trains as many passes as there are rounds
             stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
-        steps, stage = max(stops[-1], 1), client.stage or server.stage
+        steps = max(stops[-1], 1)
+        stage = client.stage or server.stage
         form = (
             "head"
             if client.still or kept
@@ -476,7 +450,8 @@ class Tester:
 
     def piece(self, walk: Walk, runs: int, seeds: int, most: int) -> int:
         """How many clients go into one piece, by memory and by the time it takes."""
-        work, program = self.work, walk.program
+        work = self.work
+        program = walk.program
         batch = min(self.server.batch, program.width)
         rows = work.features if program.form == "head" else program.width
         products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.outputs * runs
@@ -499,9 +474,7 @@ class Tester:
         group: NDArray[np.intp],
         round_: int,
     ) -> Rows:
-        """(members, steps, 1, batch) of the client stage; where the server's stage gives the
-        models, of that round.
-        """
+        """(members, steps, 1, batch) of the client stage, or of the server's in that round."""
         sizes = self.sizes.training[members]
         if client.still:
             return np.full((len(members), 1, 1, 1), -1, np.int32)
@@ -543,7 +516,8 @@ class Runner:
         work, together = self.work, self.work.machine.together
         counts = work.federation.counts("train")
         largest = round_width(int(counts.max()))
-        gradients, keeps = server.local_steps * server.stage.gradients, server.stage.has_memory()
+        gradients = server.local_steps * server.stage.gradients
+        keeps = server.stage.has_memory()
         # what is kept is no client's span
         form = "head" if keeps else work.best_form(largest, gradients, server.batch)
         grams = (
@@ -586,7 +560,9 @@ class Runner:
 
         A test is collected while the next piece runs.
         """
-        work, schedule, data = self.work, tester.schedule, tester.data
+        work = self.work
+        schedule = tester.schedule
+        data = tester.data
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
         diverged = put_on_device(np.full(shared.shape[:2], -1, np.int32))
@@ -606,13 +582,9 @@ class Runner:
         )
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
-            if memory is None:
-                shared, diverged = advance(program, data, shared, diverged, drawn, *told)
-            else:
-                slots = schedule.slots(slab.draws, start, stop)
-                shared, diverged, memory = advance_memory(
-                    program, data, (shared, diverged, memory), drawn, slots, *told
-                )
+            slots = None if memory is None else schedule.slots(slab.draws, start, stop)
+            state = (shared, diverged, memory)
+            shared, diverged, memory = advance(program, data, state, drawn, slots, *told)
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(
                 steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}"
@@ -624,10 +596,9 @@ class Runner:
 
 
 def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
-    """Gradient steps of everything, as `Work.report` counts them: what progress is measured
-    against.
-    """
-    total, training = 0, work.federation.counts("train")
+    """Gradient steps of everything, as `Work.report` counts them, to measure progress."""
+    total = 0
+    training = work.federation.counts("train")
     together = groups(training, work.many_groups)
     # a group's clients wait for its largest
     widest = [(len(group), int(training[group].max())) for group in together]

@@ -123,9 +123,7 @@ class Settings:
 
     @property
     def evaluated(self) -> list[int]:
-        """The rounds after which all clients are tested: 0, every `evaluate_every`-th, and the
-        last; or the last alone.
-        """
+        """The rounds of tests: 0, every `evaluate_every`-th and the last; or the last alone."""
         return [
             *(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()),
             self.rounds,
@@ -146,16 +144,12 @@ CHOSEN = ("server_step", "local_step", "inner_step")
 
 
 def default_for(name: str) -> Any:
-    """What a setting of every run is where nobody says it; None: it is chosen for the data, or by
-    the algorithm.
-    """
+    """A setting's default where nobody says it; None: chosen for the data, or by the algorithm."""
     return None if name in CHOSEN else ABOUT[name].default
 
 
 def takes_settings(function: Verb) -> Verb:
-    """Show the settings of every run in the signature of a verb that takes them as keyword
-    arguments.
-    """
+    """Show the settings of every run in the signature of a verb with keyword arguments."""
     signature = inspect.signature(function)
     kinds = inspect.Parameter
     first: list[inspect.Parameter] = []
@@ -194,9 +188,7 @@ def is_rate(value: Any) -> bool:
 
 @dataclass(frozen=True)
 class Protocol:
-    """The choices that the paper's text and its released code make differently;
-    `docs/how-to/train.md` lists them.
-    """
+    """Choices on which the paper's text and code differ; `docs/how-to/train.md` lists them."""
 
     name: str
     intercept: bool  # whether the head has one, as a last row
@@ -216,9 +208,7 @@ CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
 
 
 def find_protocol(name: str | Protocol) -> Protocol:
-    """The protocol of that name; one that a user composed (with `dataclasses.replace`) is taken as
-    it is.
-    """
+    """The protocol of that name; one composed with `dataclasses.replace` is taken as it is."""
     return (
         name
         if isinstance(name, Protocol)
@@ -245,8 +235,7 @@ def with_intercept(protocol: Protocol, intercept: bool | None) -> Protocol:
 def resolve_protocol(
     name: str | Protocol | None, intercept: bool | None, of_data: bool | None = None
 ) -> Protocol:
-    """The rules of a run. An intercept that is given decides; else a protocol that is named; else
-    what the data say.
+    """A run's rules: a given intercept decides, else a named protocol, else what the data say.
 
     of_data: the federation's `intercept`. Without a protocol named, all other rules are those of
     the paper's text.
@@ -263,9 +252,7 @@ def resolve_protocol(
 
 
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
-    """Put in the ridge that the algorithm uses: the one it fixes, the given one, its default, or
-    else the paper's.
-    """
+    """Put in the ridge: the one the algorithm fixes, the given one, its default, or the paper's."""
     stages = [
         stage for stage in (algorithm.personalise, algorithm.server) if "ridge" in stage.settings()
     ]
@@ -335,9 +322,7 @@ def default_of(algorithm: Algorithm, name: str) -> Any:
 
 
 def fixed_settings(stage: Stage) -> set[str]:
-    """The settings of every run that a stage has a value of its own for: those are not taken from
-    the run.
-    """
+    """The settings for which a stage has a value of its own, instead of the run's."""
     return {
         name
         for name, each in stage.settings().items()
@@ -346,9 +331,7 @@ def fixed_settings(stage: Stage) -> set[str]:
 
 
 def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
-    """The settings that make a difference to an algorithm, in the order of their fields, its own
-    last.
-    """
+    """The settings that matter to an algorithm, in the order of their fields, its own last."""
     server, client = algorithm.server, algorithm.personalise
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
@@ -373,9 +356,7 @@ def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
 
 
 def bind_stage(stage: Kind, settings: Settings, protocol: Protocol) -> Kind:
-    """The stage with the numbers of a run: its own, those it fixes, and the run's for the rest; and
-    the protocol's rules.
-    """
+    """The stage with a run's numbers (its own, those it fixes, the run's) and protocol's rules."""
     fixed = fixed_settings(stage)
     own = dict(settings.own)
     values = {name: getattr(protocol, name) for name in stage.rules() if hasattr(protocol, name)}
@@ -485,7 +466,8 @@ class Quadratic:
 
     def __init__(self, batches: int) -> None:
         rng = np.random.default_rng(0)
-        self.centres, self.batches = rng.standard_normal((batches, *SHAPE)), batches
+        self.centres = rng.standard_normal((batches, *SHAPE))
+        self.batches = batches
 
     def __call__(self, at: Vector, batch: int = 0) -> Vector:
         """Of one of the batches."""
@@ -518,9 +500,7 @@ class Quadratic:
 
 
 def check_steps(algorithm: Algorithm) -> None:
-    """Refuse a step that fails, depends on more than it is given, or does with models what they
-    cannot.
-    """
+    """Refuse a step that fails, sees more than it is given, or misuses models."""
     for stage in algorithm.stages:
         if not is_built_in(type(stage)) and not isinstance(stage, Stored) and stage.owns("step"):
             check_step(algorithm.name, stage)

@@ -1,5 +1,4 @@
-"""Local steps in the compiled programs: the losses of a linear head, what a stage's step sees, and
-a client's walk.
+"""Local steps in compiled programs: a linear head's losses, what a step sees, a client's walk.
 
 A step sees models and gradients, whatever form they are held in. A `Model` is a sum that is not
 carried out: multiples of points, and moves along batches. So a gradient is the residuals of its
@@ -37,6 +36,7 @@ from fedasym.training.heads import (
 
 CLASSES, VALUES = "classification", "regression"
 Leaves = TypeVar("Leaves")  # a tree of arrays
+Points = tuple[tuple[Any, Point], ...]  # with their coefficients
 
 
 def widen(z: Array) -> Array:
@@ -45,9 +45,7 @@ def widen(z: Array) -> Array:
 
 
 def softmax_probabilities(z: Array) -> Array:
-    """The softmax. Outputs stored short are read once more, rather than their exponentials stored:
-    traffic is what counts.
-    """
+    """The softmax; short outputs are read twice rather than exponentials stored: less traffic."""
     if z.dtype.itemsize >= 4:
         return jax.nn.softmax(z)
     return jnp.exp(widen(z) - jax.nn.logsumexp(widen(z), axis=-1, keepdims=True))
@@ -71,8 +69,7 @@ def slope(task: str, z: Array, u: Array) -> Array:
 
 
 def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
-    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without the cancellation that
-    ruins it in float32.
+    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without cancellation in float32.
 
     With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the
     two softmaxes are p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 +
@@ -96,9 +93,7 @@ def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
 
 
 def score(task: str, z: Array, y: Array) -> tuple[Array, Array]:
-    """Whether the prediction is right (NaN for values, and where the outputs are not finite), and
-    the loss, per row.
-    """
+    """Whether predictions are right (NaN for values and outputs not finite), and losses, by row."""
     if task == VALUES:
         squared = ((z - y) ** 2).sum(-1) / 2
         return jnp.full_like(squared, jnp.nan), squared
@@ -121,16 +116,12 @@ class Move(NamedTuple):
 
 @jax.tree_util.register_pytree_node_class
 class Model:
-    """A model or a gradient: sums, differences and multiples by numbers, and nothing else, so that
-    every form has them.
-    """
+    """A model or a gradient: sums, differences and multiples alone, which every form has."""
 
     __slots__ = ("moves", "points")
     __array_ufunc__ = None  # NumPy's numbers leave the product to the model
 
-    def __init__(
-        self, points: tuple[tuple[Any, Point], ...] = (), moves: tuple[Move, ...] = ()
-    ) -> None:
+    def __init__(self, points: Points = (), moves: tuple[Move, ...] = ()) -> None:
         self.points, self.moves = points, moves
 
     @classmethod
@@ -153,26 +144,25 @@ class Model:
             return NotImplemented
         points, moves = list(self.points), list(self.moves)
         for c, point in other.points:
-            same = [place for place, (_, mine) in enumerate(points) if mine is point]
-            if same:
-                points[same[0]] = (points[same[0]][0] + c, point)
-            else:
+            at = next((at for at, (_, mine) in enumerate(points) if mine is point), None)
+            if at is None:
                 points.append((c, point))
-        for move in other.moves:
-            same = [place for place, mine in enumerate(moves) if mine.along(move)]
-            if same:
-                moves[same[0]] = move._replace(amounts=moves[same[0]].amounts + move.amounts)
             else:
+                points[at] = (points[at][0] + c, point)
+        for move in other.moves:
+            at = next((at for at, mine in enumerate(moves) if mine.along(move)), None)
+            if at is None:
                 moves.append(move)
+            else:
+                moves[at] = move._replace(amounts=moves[at].amounts + move.amounts)
         return Model(tuple(points), tuple(moves))
 
     def __mul__(self, number: Any) -> Model:
         if isinstance(number, Model):
             return NotImplemented
         points = tuple((number * c, point) for c, point in self.points)
-        return Model(
-            points, tuple(move._replace(amounts=number * move.amounts) for move in self.moves)
-        )
+        moves = (move._replace(amounts=number * move.amounts) for move in self.moves)
+        return Model(points, tuple(moves))
 
     __rmul__ = __mul__
 
@@ -196,26 +186,17 @@ def carry_out(space: Space, model: Model, like: Point) -> Point:
 
 
 class BatchGradients:
-    """gradient(w) and gradient(w, batch) of a step's batches; `along` is the Hessian times a
-    direction.
-    """
+    """gradient(w), gradient(w, batch) of a step's batches; `along`: the Hessian on a direction."""
 
     def __init__(
         self, stage: Stage, task: str, space: Space, like: Point, batches: list[BatchRows]
     ) -> None:
-        self.stage, self.task, self.space, self.like, self.batches = (
-            stage,
-            task,
-            space,
-            like,
-            batches,
-        )
-        self.parts: dict[
-            int, tuple[Point, Point]
-        ] = {}  # points, and what of them may be a client's own
-        self.known: dict[
-            tuple[int, int], tuple[Point, Any]
-        ] = {}  # products of points or batches with batches
+        self.stage, self.task, self.space = stage, task, space
+        self.like, self.batches = like, batches
+        # points, and what of them may be a client's own
+        self.parts: dict[int, tuple[Point, Point]] = {}
+        # products of points or batches with batches
+        self.known: dict[tuple[int, int], tuple[Point, Any]] = {}
         # how often a batch's products with itself are asked for
         self.uses = max(stage.gradients // stage.batches, 1)
 
@@ -225,28 +206,23 @@ class BatchGradients:
         return self.move(D, residual(self.task, self.outputs(at, D), D.labels))
 
     def along(self, at: Model, direction: Model, batch: int = 0, by: Any = None) -> Model:
-        """The Hessian at a model times a direction; `by`: as a finite difference, without its
-        cancellation.
-        """
+        """The Hessian at a model times a direction; `by`: as a difference without cancellation."""
         D = self.batch(batch)
-        z, u = self.outputs(at, D), self.products(direction, D)
-        return self.move(
-            D, slope(self.task, z, u) if by is None else difference(self.task, z, u, by)
-        )
+        z = self.outputs(at, D)
+        u = self.products(direction, D)
+        exact = by is None
+        return self.move(D, slope(self.task, z, u) if exact else difference(self.task, z, u, by))
 
     def own(self, of: Model) -> Model:
         """The part in weights that may be a client's own."""
         if not self.space.splits:
             return of
         moves = tuple(move._replace(own=True) for move in of.moves)
-        return sum(
-            (Model(((c, self.own_part(point)),)) for c, point in of.points), start=Model((), moves)
-        )
+        points = (Model(((c, self.own_part(point)),)) for c, point in of.points)
+        return sum(points, start=Model((), moves))
 
     def own_part(self, point: Point) -> Point:
-        """A point in the weights that may be a client's own: the same array for the same point, so
-        that sums stay short.
-        """
+        """A point in a client's own weights: the same array for the same point keeps sums short."""
         if id(point) not in self.parts:
             part = self.space.part(point, True)
             self.parts[id(point)] = (point, part)
@@ -261,9 +237,7 @@ class BatchGradients:
         return Model.at(self.space.part(point, False))
 
     def repeat(self, count: int, step: Callable[[Model], Model], w: Model) -> Model:
-        """A step, over and over: one loop, in which coefficients and amounts change, and points and
-        batches stay.
-        """
+        """A step, over and over: one loop over coefficients and amounts; the points stay."""
         if count < 2:
             return step(w) if count else w
         # what the loop's models are made of; and the products that it needs are known after this
@@ -277,20 +251,21 @@ class BatchGradients:
                 moves.get((id(move.batch), move.own), jnp.zeros_like(move.amounts))
                 for move in last.moves
             ]
-            return [
-                jnp.asarray(coefficients.get(id(point), 0), ones) for _, point in last.points
-            ], amounts
+            held = (coefficients.get(id(point), 0) for _, point in last.points)
+            return [jnp.asarray(c, ones) for c in held], amounts
 
         def model(numbers: tuple[list[Array], list[Array]]) -> Model:
-            points = tuple(
-                (c, point) for c, (_, point) in zip(numbers[0], last.points, strict=True)
-            )
+            held = zip(numbers[0], last.points, strict=True)
             moves = zip(last.moves, numbers[1], strict=True)
-            return Model(points, tuple(move._replace(amounts=amounts) for move, amounts in moves))
+            return Model(
+                tuple((c, point) for c, (_, point) in held),
+                tuple(move._replace(amounts=amounts) for move, amounts in moves),
+            )
 
-        return model(
-            lax.fori_loop(0, count, lambda _, held: numbers(step(model(held))), numbers(w))
-        )
+        def again(_: Any, held: tuple[list[Array], list[Array]]) -> Any:
+            return numbers(step(model(held)))
+
+        return model(lax.fori_loop(0, count, again, numbers(w)))
 
     def outputs(self, at: Model, D: BatchRows) -> Array:
         """The outputs of a model at a batch."""
@@ -318,9 +293,8 @@ class BatchGradients:
         overlap = self.known[key][1]
         if overlap is not None:
             return jnp.matmul(overlap, move.amounts)
-        return self.space.products(
-            self.space.move(jax.tree.map(jnp.zeros_like, self.like), *move), D
-        )
+        moved = self.space.move(jax.tree.map(jnp.zeros_like, self.like), *move)
+        return self.space.products(moved, D)
 
     def move(self, D: BatchRows, amounts: Array) -> Model:
         """Along a batch's samples, by the weighted amounts."""
@@ -358,19 +332,14 @@ def carry_out_state(space: Space, state: Any, like: Point) -> Any:
 
 
 def take_step(
-    stage: Stage,
-    task: str,
-    space: Space,
-    state: tuple[Point, Any],
-    batches: list[BatchRows],
-    rates: Any,
-    rate: Any,
+    program: Program, space: Space, state: tuple[Point, Any], batches: list[BatchRows], rates: Rates
 ) -> tuple[Point, Any]:
     """One step of a client; an empty batch is none, whatever the step does without a gradient."""
-    point, carried = state
+    (point, carried) = state
+    stage = program.stage
     bound = stage.at(**{name: rates[name] for name in stage.settings() if name in rates})
-    gradient = BatchGradients(bound, task, space, point, batches)
-    words = (Model.at(point), Model.at(space.start()), gradient, rate)
+    gradient = BatchGradients(bound, program.task, space, point, batches)
+    words = (Model.at(point), Model.at(space.start()), gradient, rates[program.rate])
     name = type(stage).__name__
     try:
         found, later = bound.advance(words, carried)
@@ -390,9 +359,8 @@ def take_step(
     def chosen(new: Any, old: Any) -> Any:
         return jnp.where(live, jnp.asarray(new).astype(jnp.asarray(old).dtype), old)
 
-    return jax.tree.map(chosen, new, point), jax.tree.map(
-        chosen, carry_out_state(space, later, point), carried
-    )
+    later = carry_out_state(space, later, point)
+    return jax.tree.map(chosen, new, point), jax.tree.map(chosen, later, carried)
 
 
 Rates = Mapping[str, Array]
@@ -402,9 +370,7 @@ OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 @dataclass(frozen=True)
 class Program:
-    """What is compiled into a program; everything else is data, so that a program serves any
-    rounds, rates and seeds.
-    """
+    """What is compiled into a program; the rest is data, for any rounds, rates and seeds."""
 
     stage: Stage  # without its rates, which are data
     rate: str  # which of the rates is the size of its steps
@@ -421,9 +387,8 @@ class Program:
 def bound_stage(program: Program, rates: Rates) -> ServerStage:
     """A server stage with its rates."""
     assert isinstance(program.stage, ServerStage)
-    return program.stage.at(
-        **{name: rates[name] for name in program.stage.settings() if name in rates}
-    )
+    known = {name: rates[name] for name in program.stage.settings() if name in rates}
+    return program.stage.at(**known)
 
 
 def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Space:
@@ -431,11 +396,8 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
     if program.form == "head":
         return Matrix(data.training, shared, program.classes, data.personal, program.personal)
     x = client_rows(program, data, member)
-    gram = (
-        jnp.matmul(x, x.T)
-        if data.grams is None
-        else data.grams[member, : program.width, : program.width]
-    )
+    width = program.width
+    gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, :width, :width]
     return Span(gram, jnp.matmul(x, shared))
 
 
@@ -445,9 +407,7 @@ def client_rows(program: Program, data: Packed, member: Array) -> Array:
 
 
 def vectorise(function: Callable[..., Leaves], *trees: Any) -> Leaves:
-    """`jax.vmap(function)(*trees)`; one alone needs no axis, and its program is smaller and sooner
-    compiled.
-    """
+    """`jax.vmap(function)(*trees)`; one alone needs no axis, and compiles smaller and sooner."""
     if jax.tree.leaves(trees)[0].shape[0] > 1:
         return jax.vmap(function)(*trees)
     alone = function(*jax.tree.map(lambda leaf: leaf[0], trees))
@@ -456,9 +416,7 @@ def vectorise(function: Callable[..., Leaves], *trees: Any) -> Leaves:
 
 
 def batches_of(data: Packed, member: Array, rows: Array) -> BatchRows:
-    """All batches of a client's walk, (steps, batches a step, ...): read once, not in every
-    step.
-    """
+    """All batches of a client's walk, (steps, batches a step, ...), read once, not by step."""
     read: BatchRows = jax.vmap(jax.vmap(partial(read_batch, data.training, member)))(rows)
     return read
 
@@ -472,18 +430,12 @@ def walk(
     start: Array | int,
     stop: Array | int,
 ) -> tuple[Point, Any]:
-    """Local steps `start` to `stop` of one client; the state is its model, and what the stage
-    carries.
-    """
+    """Local steps `start` to `stop` of one client; the state: its model, what the stage carries."""
 
     def step(k: Array, state: tuple[Point, Any]) -> tuple[Point, Any]:
-        batches = [
-            jax.tree.map(lambda leaf, i=i: leaf[k, i], planned)
-            for i in range(program.stage.batches)
-        ]
-        return take_step(
-            program.stage, program.task, space, state, batches, rates, rates[program.rate]
-        )
+        places = range(program.stage.batches)
+        batches = [jax.tree.map(lambda leaf, i=i: leaf[k, i], planned) for i in places]
+        return take_step(program, space, state, batches, rates)
 
     if isinstance(program.stage, ClientStage) and program.stage.step_count == 0:
         return state

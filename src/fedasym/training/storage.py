@@ -38,9 +38,7 @@ BROKEN = (OSError, KeyError, ValueError, TypeError, AttributeError, RecursionErr
 
 @dataclass(frozen=True, eq=False)
 class Roster:
-    """What a saved history knows of its federation: who its clients are, what they predict, and no
-    sample of theirs.
-    """
+    """What a saved history knows of its federation: clients and what they predict, no sample."""
 
     clients: tuple[Any, ...]
     classes: tuple[Any, ...] | None
@@ -60,9 +58,7 @@ class Roster:
         return {client: place for place, client in enumerate(self.clients)}
 
     def counts(self, split: str) -> NDArray[np.int64]:
-        """How many training samples each client had; of other splits the history itself counts the
-        predictions.
-        """
+        """Each client's training samples; of other splits the history counts the predictions."""
         if split != "train":
             raise InvalidInput(
                 f"split is {split!r}: a saved history knows its training samples; see its totals"
@@ -141,9 +137,7 @@ def finite_or_none(value: float) -> float | None:
 
 
 def checksum(arrays: Mapping[str, NDArray[Any]], told: Mapping[str, Any]) -> int:
-    """CRC-32 over all arrays and words: a file that was damaged or edited is told from one that is
-    whole.
-    """
+    """CRC-32 over all arrays and words, by which a damaged or edited file is recognised."""
     total = zlib.crc32(json.dumps(told, sort_keys=True).encode())
     for name in sorted(arrays):
         array = arrays[name]

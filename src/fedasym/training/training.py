@@ -108,9 +108,7 @@ def read_grid(grid: Any) -> dict[str, Any]:
 def grid_of(
     algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[str, Any]
 ) -> dict[str, list[float]]:
-    """The values to try for an algorithm, of the settings that it uses: from one grid for all, or
-    from its own.
-    """
+    """The values to try of the settings an algorithm uses: from one grid for all, or its own."""
     names = [each.name for each in algorithms]
     own = any(isinstance(values, Mapping) for values in grid.values())
     for name, values in grid.items() if own else ():
@@ -139,9 +137,7 @@ def grid_of(
 
 
 def tunable_settings(algorithm: Algorithm) -> list[str]:
-    """The settings that make a difference to an algorithm: those it uses, but for a ridge that is
-    its own.
-    """
+    """The settings that matter to an algorithm: those it uses, except a ridge of its own."""
     own = "ridge" in fixed_settings(algorithm.personalise)
     return [name for name in used_settings(algorithm) if not (own and name == "ridge")]
 
@@ -188,9 +184,7 @@ def settle_settings(
     federation: Federation,
     scaled: bool | None,
 ) -> Settings:
-    """What is told with the values of a grid; the ridge and the steps that neither says are
-    put in.
-    """
+    """What is said with a grid's values; ridge and steps that neither says are put in."""
     missing = [name for name in CHOSEN if told.get(name) is None and name not in tried]
     given = {name: value for name, value in {**told, **tried}.items() if name not in missing}
     mine = own_settings(algorithm)
@@ -223,8 +217,7 @@ def train(
     progress: Progress | None = None,
     **settings: Any,
 ) -> History | Histories:
-    """Train an algorithm (or several) by stochastic gradients, personalise and test every client on
-    the way.
+    """Train algorithms by stochastic gradients, personalise and test every client on the way.
 
     One algorithm with one configuration and seed gives a `History`; a `grid` of settings, several
     `seeds` or several algorithms give `Histories`. Configurations that differ only in the client
@@ -370,7 +363,7 @@ def record_history(
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
     from fedasym.training.convergence import solve_exactly
-    from fedasym.training.heads import count_tested
+    from fedasym.training.plans import count_tested
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)

@@ -1,12 +1,10 @@
-"""Every algorithm in plain NumPy, one client and one batch at a time: the version to read, and the
-oracle of the fast one.
+"""Every algorithm in plain NumPy, a client and a batch at a time: the fast version's oracle.
 
-From top to bottom: the rounds, what a drawn client does in one, what a client makes of the shared
-head for itself, how heads are tested; then one client and its batches, the loss of a batch and its
-gradient. The algorithms' own files (`fedasym.algorithms`) have their steps. The names alg:... are
-the paper's (appendix "Algorithm implementations"), its misprints corrected; the letters are r
-round, K local steps, W the shared head, w a client's copy of it, theta a personal head, D a batch.
-A head is a matrix (d, outputs), with the intercept as one more row where there is one.
+From top to bottom: the rounds, what a drawn client does in one, what it makes of the shared head
+for itself, how heads are tested, a batch's loss and gradient, and one client. The algorithms' own
+files have their steps. The names alg:... are the paper's (appendix "Algorithm implementations"),
+its misprints corrected; the letters are r round, K local steps, W the shared head, w a client's
+copy of it, D a batch. A head is a matrix (d, outputs), the intercept as one more row.
 """
 
 from __future__ import annotations
@@ -19,11 +17,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
-from fedasym.algorithms import Algorithm, ServerStage
+from fedasym.algorithms import Algorithm
 from fedasym.algorithms.stages import Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
-from fedasym.data.splits import PERSONAL, START, TRAINING, Words, mix_hash
+from fedasym.data.splits import PERSONAL, START, TRAINING, Integers, Words, mix_hash
 from fedasym.training.plans import batches, cohorts
 from fedasym.training.settings import (
     Protocol,
@@ -60,16 +58,12 @@ def run(
 
     >>> from fedasym.algorithms import TRAINED
     >>> from fedasym.training.settings import TEXT
-    >>> pair = Federation.from_arrays(
-    ...     np.eye(4), [0, 1, 0, 1], clients=["ann", "ann", "bob", "bob"], split=np.zeros(4, int)
-    ... )
-    >>> for snapshot in run(
-    ...     TRAINED["ftfa"], pair, Settings(rounds=20, evaluate_every=10), TEXT, seed=0
-    ... ):
-    ...     shared, own = (
-    ...         loss(pair, snapshot.shared, "train"),
-    ...         loss(pair, snapshot.personal, "train"),
-    ...     )
+    >>> settings = Settings(rounds=20, evaluate_every=10)
+    >>> names = ["ann", "ann", "bob", "bob"]
+    >>> pair = Federation.from_arrays(np.eye(4), [0, 1] * 2, clients=names, split=[0] * 4)
+    >>> for snapshot in run(TRAINED["ftfa"], pair, settings, TEXT, seed=0):
+    ...     heads = (snapshot.shared, snapshot.personal)
+    ...     shared, own = (loss(pair, each, "train") for each in heads)
     ...     print(snapshot.round, f"shared {shared:.3f} personal {own:.3f}")
     0 shared 0.693 personal 0.494
     10 shared 0.115 personal 0.104
@@ -77,38 +71,31 @@ def run(
     """
     check_trainable(algorithm)
     settings = resolve_ridge(settings, algorithm)
-    clients = [
-        Client(federation, name, settings, protocol, seed, dtype) for name in federation.clients
-    ]
+    told = (settings, protocol, seed, dtype)
+    clients = [Client(federation, name, *told) for name in federation.clients]
     able = [client for client in clients if client.n > 0]
     size = settings.cohort or min(COHORT, len(able))
-    drawn = cohorts(
-        seed, np.array([client.identity for client in able], np.uint64), settings.rounds, size
-    )
+    identities = np.array([client.identity for client in able], np.uint64)
+    drawn = cohorts(seed, identities, settings.rounds, size)
     server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
     # nothing, for most
-    kept, common = (
-        {client.name: server.init_client(W) for client in clients},
-        server.init_server(W),
-    )
+    kept = {client.name: server.init_client(W) for client in clients}
+    common = server.init_server(W)
     for r in range(settings.rounds + 1):
         if r in settings.evaluated:
-            yield Snapshot(
-                r,
-                W,
-                {each.name: own_head(algorithm, each, W, r, kept[each.name]) for each in clients},
-            )
+            own = {one.name: own_head(algorithm, one, W, r, kept[one.name]) for one in clients}
+            yield Snapshot(r, W, own)
         if r == settings.rounds or algorithm.shares_nothing:
             continue
         S = [able[place] for place in drawn[r]]  # alg:fedavg, line 2: the server samples clients
         n = sum(client.n for client in S)
         change, sent = np.zeros_like(W), np.zeros_like(W)
         for client in S:  # lines 4 to 11: each would do this on its own device
-            w, kept[client.name], beside = local_work(
-                algorithm, client, W, r, turns[client.name], kept[client.name], common
-            )
+            turn = turns[client.name]
+            memory = (kept[client.name], common)
+            w, kept[client.name], beside = local_work(algorithm, client, W, r, turn, memory)
             change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
             sent += 0 if beside is None else client.n / n * beside
             turns[client.name] += 1
@@ -130,13 +117,8 @@ def start_head(d: int, outputs: int, protocol: Protocol, seed: int, dtype: DType
     return np.asarray((2 * u - 1) / np.sqrt(d), dtype).reshape(shape)
 
 
-# What a client does when it is drawn: K local steps from the shared head
-
-
 class Work(NamedTuple):
-    """What a drawn client has done: the head that it sends back, what it keeps for its next turn,
-    what it sends beside.
-    """
+    """What a drawn client has done: the head it sends back, what it keeps, what else it sends."""
 
     head: Head
     kept: Any = None
@@ -144,34 +126,16 @@ class Work(NamedTuple):
 
 
 def local_work(
-    algorithm: Algorithm,
-    client: Client,
-    W: Head,
-    r: int,
-    turn: int,
-    kept: Any = None,
-    common: Any = None,
+    algorithm: Algorithm, client: Client, W: Head, r: int, turn: int, memory: Any = (None, None)
 ) -> Work:
-    """K local steps; `turn` is how often the client was drawn before, `kept` and `common` what it
-    and the server keep.
-    """
-    stage, rate = (
-        bind_stage(algorithm.server, client.settings, client.protocol),
-        client.settings.server_step,
-    )
-    work = server_batches(stage, client, r, turn)
+    """K local steps; `turn`: earlier draws; `memory`: what the client and the server keep."""
+    stage = bind_stage(algorithm.server, client.settings, client.protocol)
+    rate = client.settings.server_step
+    work = client.steps(r, r if stage.everyone_works else turn, stage.batches)
     if not stage.keeps_client():
         return Work(take_steps(stage, W, work, rate, client.own)[0])
-    w, state = take_steps(stage, W, work, rate, client.own, state=(kept, common))
+    w, state = take_steps(stage, W, work, rate, client.own, state=memory)
     return Work(w, *stage.finish(w, W, state, rate, client.settings.local_steps))
-
-
-def server_batches(stage: ServerStage, client: Client, r: int, turn: int) -> Iterator[list[Batch]]:
-    """The batches of each of the K local steps."""
-    return client.steps(r, r if stage.everyone_works else turn, stage.batches)
-
-
-# What a client makes of the shared head for itself, from its training samples alone
 
 
 def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = None) -> Head:
@@ -183,25 +147,23 @@ def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = 
     own = None if algorithm.shares_nothing else client.own
     if client.n == 0:
         return W
-    if (
-        algorithm.personal_from_server
-    ):  # pFedMe: what the client would do for the server in round r, drawn or not
+    if algorithm.personal_from_server:  # pFedMe: its work for the server in round r, drawn or not
         server = bind_stage(algorithm.server, settings, protocol)
         if server.keeps_client():
             return np.asarray(server.personal_model(W, kept))
-        w, state = take_steps(
-            server, W, server_batches(server, client, r, r), settings.server_step, own, keep=True
-        )
+        work = client.steps(r, r, server.batches)
+        w, state = take_steps(server, W, work, settings.server_step, own, keep=True)
         return np.asarray(server.personal_model(w, state))
     stage = bind_stage(algorithm.personalise, settings, protocol)
     stream = mix_hash(client.seed, PERSONAL, client.identity, r)
     if stage.step_count is not None:  # none in FedAvg, which keeps W
-        work = client.batches(stream, 0, stage.step_count)
+        passes = client.batches(stream, 0, stage.step_count)
     elif algorithm.shares_nothing:  # alg:local: there are no rounds, r counts passes
-        work = client.passes(mix_hash(client.seed, PERSONAL, client.identity, 0), r)
+        passes = client.passes(mix_hash(client.seed, PERSONAL, client.identity, 0), r)
     else:
-        work = client.passes(stream, settings.personal_epochs)
-    return take_steps(stage, W, ([D] for D in work), own_rate(stage, settings), own, keep=True)[0]
+        passes = client.passes(stream, settings.personal_epochs)
+    rate = own_rate(stage, settings)
+    return take_steps(stage, W, ([D] for D in passes), rate, own, keep=True)[0]
 
 
 def personal_head(
@@ -215,11 +177,7 @@ def personal_head(
     client: Any,
     dtype: DTypeLike = np.float64,
 ) -> Head:
-    """One client's head from the shared one of a round: what `run` has in
-    `Snapshot.personal[client]`.
-
-    Where it is what the client keeps from round to round, all rounds are gone through again.
-    """
+    """One client's head as `run` has it; where clients keep theirs, from all rounds once more."""
     check_trainable(algorithm)
     if algorithm.personal_from_server and algorithm.server.keeps_client():
         again = run(algorithm, federation, settings, protocol, seed, dtype)
@@ -228,21 +186,15 @@ def personal_head(
     return own_head(algorithm, one, np.asarray(shared, dtype), round)
 
 
-# How heads are tested: one for all clients, or one for each
-
-Heads = Head | Mapping[Any, Head]
+Heads = Head | Mapping[Any, Head]  # one for all clients, or one for each
 
 
 def accuracy(
     federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False
 ) -> float:
-    """Share of right classes among all samples (and positions) of all clients; nan where there are
-    none.
-    """
+    """Share of right classes among all samples (and positions) of all clients; nan without any."""
     if federation.classes is None:
-        raise InvalidInput(
-            "accuracy is for classes, and this federation has numbers to predict: use loss"
-        )
+        raise InvalidInput("accuracy is for classes, and these are numbers to predict: use loss")
 
     def right(W: Head, D: Batch) -> int:
         return int(np.sum(((D.X @ W).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)))
@@ -253,9 +205,7 @@ def accuracy(
 def loss(
     federation: Federation, heads: Heads, split: str = "test", count_padding: bool = False
 ) -> float:
-    """Mean loss over all samples (and positions) of all clients, without penalties; nan where there
-    are none.
-    """
+    """Mean loss over all samples (and positions) of all clients, unpenalised; nan without any."""
 
     def lost(W: Head, D: Batch) -> float:
         return np.count_nonzero(D.weights) * mean_loss(W, D)
@@ -264,30 +214,17 @@ def loss(
 
 
 def pooled_mean(
-    total: Callable[[Head, Batch], float],
-    federation: Federation,
-    heads: Heads,
-    split: str,
-    count_padding: bool,
+    total: Callable[..., float], federation: Federation, heads: Heads, split: str, padding: bool
 ) -> float:
-    """The clients' totals over all their samples of a split, added up and divided by the number of
-    samples (or positions).
-    """
+    """The clients' totals over a split, added up, over the number of samples (or positions)."""
     sum_, count = 0.0, 0
     for client in federation.clients:
         W = np.asarray(heads[client] if isinstance(heads, Mapping) else heads)
-        D = batch_of(
-            federation,
-            federation.rows(client, split),
-            len(W) > federation.dimension,
-            count_padding,
-            W.dtype,
-        )
+        rows = federation.rows(client, split)
+        intercept = len(W) > federation.dimension
+        D = batch_of(federation, rows, intercept, padding, W.dtype)
         sum_, count = sum_ + total(W, D), count + int(np.count_nonzero(D.weights))
     return sum_ / count if count else float("nan")
-
-
-# One client's batches, the loss of a batch, its gradient and its Hessian
 
 
 class Batch(NamedTuple):
@@ -300,25 +237,17 @@ class Batch(NamedTuple):
 
 
 def batch_of(
-    federation: Federation,
-    rows: NDArray[np.integer],
-    intercept: bool,
-    count_padding: bool,
-    dtype: DTypeLike,
+    federation: Federation, rows: Integers, intercept: bool, padding: bool, dtype: DTypeLike
 ) -> Batch:
     """The samples in these rows of the federation."""
     X = federation.features[rows].reshape(-1, federation.dimension).astype(dtype)
-    labels, classes = federation.labels[rows], federation.classes is not None
-    Y = (
-        labels.reshape(-1, 1) == np.arange(federation.outputs)
-        if classes
-        else labels.reshape(-1, federation.outputs)
-    )
-    real = (
-        np.ones(len(X))
-        if federation.mask is None or count_padding
-        else federation.mask[rows].ravel().astype(float)
-    )
+    labels = federation.labels[rows]
+    classes = federation.classes is not None
+    shown = np.arange(federation.outputs)
+    Y = labels.reshape(-1, 1) == shown if classes else labels.reshape(-1, federation.outputs)
+    real = np.ones(len(X))
+    if federation.mask is not None and not padding:
+        real = federation.mask[rows].ravel().astype(float)
     if intercept:
         X = np.column_stack([X, np.ones(len(X), dtype)])
     # no samples: a loss of 0
@@ -350,9 +279,7 @@ def gradient(W: Head, D: Batch) -> Head:
 
 
 def hessian_times(W: Head, D: Batch, V: Head) -> Head:
-    """The derivative of the gradient along V: X'(how the predictions change as X W moves along X
-    V).
-    """
+    """The gradient's derivative along V: X'(how predictions change as X W moves along X V)."""
     change = D.X @ V
     if D.classes:
         P = predictions(W, D)
@@ -361,10 +288,7 @@ def hessian_times(W: Head, D: Batch, V: Head) -> Head:
 
 
 class Gradients:
-    """gradient(w), gradient(w, batch) and the Hessian along a direction, on a step's batches.
-
-    own: the rows of a head that may be a client's own; with `keep`, the others never move.
-    """
+    """gradient(w), gradient(w, batch) and the Hessian on a step's batches; keep: in `own` rows."""
 
     def __init__(self, batches: list[Batch], own: Mask, keep: bool) -> None:
         self.batches, self.rows, self.keep = batches, own, keep
@@ -377,21 +301,17 @@ class Gradients:
     def along(
         self, w: Head, direction: Head, batch: int = 0, difference: float | None = None
     ) -> Head:
-        """The Hessian at w times a direction; with a difference, by gradients that far ahead and
-        behind.
-        """
+        """The Hessian at w times a direction; with a difference, by gradients ahead and behind."""
         if difference is not None:
-            ahead, behind = (
-                self(w + difference * direction, batch),
-                self(w - difference * direction, batch),
-            )
+            ahead = self(w + difference * direction, batch)
+            behind = self(w - difference * direction, batch)
             return (ahead - behind) / (2 * difference)
         HV = hessian_times(w, self.batches[batch], direction)
         return self.own(HV) if self.keep else HV
 
     def own(self, G: Head) -> Head:
         """The part in rows that may be a client's own, 0 in the others."""
-        return restrict_to_rows(G, self.rows)
+        return G if self.rows is None else np.where(self.rows, G, 0)
 
     def repeat(self, count: int, step: Callable[[Head], Head], w: Head) -> Head:
         """A step, over and over."""
@@ -401,7 +321,7 @@ class Gradients:
 
     def common(self, G: Head) -> Head:
         """The part in rows that are the same for all clients."""
-        return 0 * G if self.rows is None else restrict_to_rows(G, ~self.rows)
+        return 0 * G if self.rows is None else np.where(self.rows, 0, G)
 
 
 def take_steps(
@@ -413,27 +333,17 @@ def take_steps(
     keep: bool = False,
     state: Any = None,
 ) -> tuple[Head, Any]:
-    """A stage's step, batch after batch, from W: the head, and the state that the steps carried.
-
-    keep: rows that may not be a client's own stay as they are in W. state: to begin with, instead
-    of the stage's own.
-    """
-    w, state = W, stage.init(W) if stage.has_state() and state is None else state
+    """A stage's step, batch after batch, from W: the head and the state; keep: in `own` rows."""
+    w = W
+    state = stage.init(W) if stage.has_state() and state is None else state
     for D in work:
         w, state = stage.advance((w, W, Gradients(D, own, keep), rate), state)
         w = np.where(own, w, W) if keep and own is not None else w
     return w, state
 
 
-def restrict_to_rows(G: Head, rows: Mask) -> Head:
-    """A gradient in these rows of the head alone, 0 in the others."""
-    return G if rows is None else np.where(rows, G, 0)
-
-
 def personal_rows(federation: Federation, intercept: bool) -> Mask:
-    """Which rows of a head may differ between clients: those of the personal features, and the
-    intercept; None: all.
-    """
+    """The rows that may differ between clients: personal features, the intercept; None: all."""
     if federation.personal is None or federation.personal.all():
         return None
     return np.append(federation.personal, np.ones(int(intercept), bool))[:, None]
@@ -441,9 +351,7 @@ def personal_rows(federation: Federation, intercept: bool) -> Mask:
 
 @dataclass(frozen=True, eq=False)
 class Client:
-    """One client and its training samples, which it hands out in batches; the seed and its identity
-    decide which.
-    """
+    """One client and its training samples, handed out in batches by the seed and its identity."""
 
     federation: Federation
     name: Any
@@ -473,28 +381,25 @@ class Client:
         return np.uint64(self.federation.identities[self.federation.clients.index(self.name)])
 
     def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
-        """Batches `first`, `first` + 1, ... of endless shuffled passes; the last one of a pass may
-        be short.
-        """
+        """Batches `first`, `first` + 1, ... of endless shuffled passes, whose last may be short."""
         intercept, padding = self.protocol.intercept, self.protocol.count_padding
         batch = min(self.settings.batch, max(self.n, 1))  # a larger one holds no more samples
         for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, batch)[0]:
-            yield batch_of(
-                self.federation, self.rows[drawn[drawn >= 0]], intercept, padding, self.dtype
-            )
+            rows = self.rows[drawn[drawn >= 0]]
+            yield batch_of(self.federation, rows, intercept, padding, self.dtype)
 
     def passes(self, stream: Words, count: int) -> Iterator[Batch]:
         """The batches of `count` passes over all samples."""
         return self.batches(stream, 0, count * -(-self.n // self.settings.batch))
 
     def steps(self, r: int, turn: int, each: int) -> Iterator[list[Batch]]:
-        """The batches for the K local steps of round r, `each` for a step; `turn` is how often the
-        client has worked before.
-        """
+        """The batches of round r's K local steps, `each` for a step; `turn`: its earlier rounds."""
         K = self.settings.local_steps
-        stream, first = mix_hash(self.seed, TRAINING, self.identity, r + 1), 0
+        stream = mix_hash(self.seed, TRAINING, self.identity, r + 1)
+        first = 0
         if self.protocol.continued_passes:
-            stream, first = mix_hash(self.seed, TRAINING, self.identity, 0), turn * K * each
+            stream = mix_hash(self.seed, TRAINING, self.identity, 0)
+            first = turn * K * each
         work = self.batches(stream, first, K * each)
         for _ in range(K):
             yield [next(work) for _ in range(each)]

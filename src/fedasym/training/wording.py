@@ -1,6 +1,4 @@
-"""The words and cells of training results: what a column is, what a reader should know, and what to
-do about it.
-"""
+"""The words and cells of training results: columns, what to know, and what to do about it."""
 
 from __future__ import annotations
 
@@ -107,9 +105,7 @@ def columns(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
 
 
 def round_lines(history: History) -> list[str]:
-    """A run's table by evaluated round, and what its columns mean; a column without any number is
-    left out.
-    """
+    """A run's table by evaluated round and its columns' meanings; empty columns are left out."""
     heads = HEADS[history.task]
     values = {name: getattr(history, name) for name in heads}
     first = next(iter(heads))
@@ -121,9 +117,7 @@ def round_lines(history: History) -> list[str]:
 
 
 def meanings(names: Iterable[str]) -> list[str]:
-    """What the columns are, in as many lines as it takes; where accuracy is shown, loss needs no
-    word.
-    """
+    """What the columns are, in as many lines as needed; with accuracy, loss needs no word."""
     listed = list(names)
     told = [
         MEANINGS[name]
@@ -134,9 +128,7 @@ def meanings(names: Iterable[str]) -> list[str]:
 
 
 def run_notes(history: History) -> list[str]:
-    """What happened on the way: divergence, interruption, a test accuracy that has passed its
-    peak.
-    """
+    """What happened: divergence, interruption, a test accuracy that has passed its peak."""
     notes = []
     if history.diverged is not None:
         notes.append(
@@ -242,9 +234,7 @@ def remedy(history: History) -> str:
 
 
 def scale_remedy(history: History) -> str:
-    """What else helps against divergence: the columns that are out of scale, where there are
-    any.
-    """
+    """What else helps against divergence: mending the columns out of scale, if there are any."""
     data = history.federation
     if isinstance(data, Federation) and (
         cause := blame_columns(columns_out_of_scale(data))
@@ -278,9 +268,7 @@ def scaling_advice(far: Mapping[str, float]) -> str:
 
 
 def smaller_steps(far: Mapping[str, float], largest: float | None) -> str:
-    """What to do where everything diverged: mend the columns that are out of scale, or take steps
-    that can be stable.
-    """
+    """What to do where all diverged: mend columns out of scale, or take stable steps."""
     return blame_columns(far) or (
         "try smaller steps" if largest is None else f"try steps below {number(largest)}"
     )

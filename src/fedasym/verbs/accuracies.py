@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import PAPER, Algorithm, Objective, Ridge
-from fedasym.algorithms.average import Average, AverageSquares, BestStep
+from fedasym.algorithms.average import Average, AverageSquares, BestStep, BestTime
 from fedasym.algorithms.registry import CEILINGS, CLASSES, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats, one_float
@@ -89,9 +89,7 @@ class Classification(LearningTask[Accuracy]):
     def resolve(
         self, algorithms: Names, ridge: ArrayLike | None, maml_step: float
     ) -> list[Algorithm]:
-        """By default those that have a theorem, and the ceilings. Least squares keeps its own
-        ridge, of another scale.
-        """
+        """By default those with a theorem, and ceilings; least squares keeps its own ridge."""
         penalty = None if ridge is None else check_penalty(ridge)
         chosen = [
             put_ridge(find(entry, CLASSES), penalty)
@@ -313,7 +311,8 @@ def solve_scores(
     shape: tuple[int, ...],
 ) -> Accuracy:
     """The scores of one algorithm in the shape of the answer."""
-    pair, ridge = canonical_pair(algorithm), ridge_of(algorithm, shape)
+    pair = canonical_pair(algorithm)
+    ridge = ridge_of(algorithm, shape)
     if world.classes == 2:
         return shape_scores(
             [score_state(limits.logistic_limit(pair, worlds, ridge), worlds.eps)], shape
@@ -331,9 +330,7 @@ def solve_scores(
 
 
 def shape_scores(found: list[Accuracy], shape: tuple[int, ...]) -> Accuracy:
-    """Scores along one axis (or a list of them) in the shape of the answer; plain numbers for a
-    single world.
-    """
+    """Scores along an axis (or a list) in the answer's shape; numbers for a single world."""
 
     def join(name: str) -> float | Array | None:
         parts = [getattr(each, name) for each in found]
@@ -374,9 +371,7 @@ def score_state(found: limits.LogisticAnswer, eps: Array) -> Accuracy:
 
 
 def posterior(state: State, eps: Array) -> tuple[Array, Array]:
-    """Log-loss and Brier score of the posterior probability: E[-P log P - (1-P) log(1-P)] and E[P
-    (1-P)], P = E[p(s) | w].
-    """
+    """The posterior's E[-P log P - (1-P) log(1-P)] and Brier score E[P (1-P)], P = E[p(s) | w]."""
     loss = optimum.bayes_log_loss(optimum.Bayes(state, state.Q), eps)
     brier = np.empty(state.Q.size)
     sd, tau = np.sqrt(state.Q), np.sqrt(state.rest)
@@ -390,7 +385,8 @@ def posterior(state: State, eps: Array) -> tuple[Array, Array]:
 
 def score_rule(found: limits.SoftmaxAnswer) -> Accuracy:
     """More than two classes: all scores of a rule, the Brier score halved as for two."""
-    rule, at = found.rule, {"ridge": found.ridge, "step": found.step, "time": found.time}
+    rule = found.rule
+    at = {"ridge": found.ridge, "step": found.step, "time": found.time}
     chance = 1 / rule.classes
     if not found.probable:
         return Accuracy(
@@ -404,9 +400,7 @@ def score_rule(found: limits.SoftmaxAnswer) -> Accuracy:
 
 
 def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[Accuracy]:
-    """Accuracy after each number of gradient steps from the shared model; see
-    `fedasym.fine_tuning`.
-    """
+    """Accuracy after numbers of gradient steps from the shared model; see `fedasym.fine_tuning`."""
     if walk.clients is not None:
         raise NoFormula(
             "early stopping with finitely many clients is not derived for classes: leave clients"
@@ -416,12 +410,15 @@ def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[A
         raise InvalidInput(
             "times and steps are both given: give times, which are step x steps, or step and steps"
         )
+    alone = walk.algorithm.shares_nothing
+    if not alone:
+        canonical_pair(replace(walk.algorithm, personalise=BestTime()))
     every = split_grid(world)
     steepest = max(curvature_of(each) for each in every)
     size = read_accuracy_step(walk, steepest)
     wanted = read_accuracy_times(walk, size, steepest, world.classes)
     at = wanted if size is None else wanted * size
-    rows = [walk_one(each, at, size) for each in every]
+    rows = [walk_one(each, at, size, alone) for each in every]
     columns = {
         name: np.array([np.asarray(getattr(row, name)) for row in rows])
         for name in (*SCORES, "time")
@@ -431,6 +428,7 @@ def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[A
     assert last.time is not None
     best = last.time if size is None else box(np.round(np.asarray(last.time) / size), world.shape)
     how = "gradient flow, time = step x steps" if size is None else f"gradient steps of {size:.4g}"
+    how += " from nothing" if alone else ""
     title = f"{world} · infinitely many clients · {how}"
     return FineTuning(wanted, along, Stop(best, last), size, title, ACCURACY, (CLOCK,))
 
@@ -441,22 +439,25 @@ def curvature_of(world: ClassPopulation) -> float:
     return float(bound(world.energies, float(np.asarray(world.aspect))))
 
 
-def walk_one(world: ClassPopulation, times: Array, step: float | None) -> Accuracy:
-    """Scores at these times and, last, at the best one (of a whole number of steps), of a single
-    world.
+def walk_one(world: ClassPopulation, times: Array, step: float | None, alone: bool) -> Accuracy:
+    """Scores of one world at these times and, last, at the best (of a whole number of steps).
+
+    alone: from nothing, instead of the shared model.
     """
     two = world.classes == 2
+    energies = world.energies.alone if alone else world.energies
     if two:
-        best = float(limits.best_time(flatten_classes(world, (), None, True))[0])
+        flat = flatten_classes(world, (), None, True)
+        best = float(limits.best_time(replace(flat, e=energies.broadcast(()).flat()))[0])
     else:
-        best = limits.best_softmax_time(softmax_world(world))
+        best = limits.best_softmax_time(replace(softmax_world(world), e=energies))
     at = np.append(times, best if step is None else float(np.round(best / step) * step))
     if two:
-        found = stopped_fits(world.energies, world.aspect, at, world.flips)
+        found = stopped_fits(energies, world.aspect, at, world.flips)
         eps = np.broadcast_to(np.asarray(world.flips, dtype=float), at.shape)
         return score_state(limits.LogisticAnswer(found.fit, ridge=found.lam, time=at), eps)
     fits = softmax_ridge.stopped_softmax_fits(
-        world.energies, float(np.asarray(world.aspect)), at, world.classes
+        energies, float(np.asarray(world.aspect)), at, world.classes
     )
     rows = [score_rule(limits.SoftmaxAnswer(fit, ridge=fit.ridge)) for fit in fits]
     return Accuracy(
@@ -465,9 +466,7 @@ def walk_one(world: ClassPopulation, times: Array, step: float | None) -> Accura
 
 
 def read_accuracy_step(walk: TuningRequest, steepest: float) -> float | None:
-    """The size of a step, below 2/curvature; half of that where only their number is given; None
-    for times.
-    """
+    """A step's size, below 2/curvature; half of that if only counts are given; None for times."""
     if walk.step is None:
         return None if walk.steps is None else 1 / steepest
     size = check_step_size(walk.step)
@@ -482,9 +481,7 @@ def read_accuracy_step(walk: TuningRequest, steepest: float) -> float | None:
 def read_accuracy_times(
     walk: TuningRequest, step: float | None, steepest: float, classes: int
 ) -> Array:
-    """The stopping times or numbers of steps asked for; by default from none to far beyond the
-    best.
-    """
+    """The stopping times or numbers of steps; by default from none to far beyond the best."""
     given = walk.times if step is None else walk.steps
     if given is not None:
         return check_times(given, whole=step is not None, endless=False)
@@ -504,9 +501,7 @@ def ridges_about(table: Comparison[Accuracy]) -> Array:
 
 
 def over_ridges(table: Comparison[Accuracy], ridges: Array) -> dict[str, Array]:
-    """The accuracy of rtfa and local_ridge at each ridge, for figures; with more classes each from
-    the one before.
-    """
+    """The accuracy of rtfa and local_ridge by ridge, for figures; more classes along a path."""
     world = table.world
     if world.classes == 2:
         clients = None if table.clients is None else float(table.clients[0])

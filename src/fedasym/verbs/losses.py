@@ -1,6 +1,4 @@
-"""Regression: limits, finite clients and paths of the squared loss on a `Population`, for every
-verb.
-"""
+"""Regression: limits, finite clients and paths of the squared loss on a `Population`."""
 
 from __future__ import annotations
 
@@ -277,7 +275,8 @@ def predict_by_drawing(
         " itself."
     )
     if asked.clients is None and not asked.several:
-        rows, title = draw_limits(worlds[0], chosen), f"{what} · infinitely many clients"
+        rows = draw_limits(worlds[0], chosen)
+        title = f"{what} · infinitely many clients"
         return Comparison(rows, title, (drawn,), world=world)
     from fedasym.verbs.simulation import simulate
 
@@ -357,12 +356,16 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
         raise InvalidInput(
             "times=[...] is for gradient flow: pass flow=True, or steps=[...] for gradient steps"
         )
-    flat = flatten(world, world.shape)
+    shared = flatten(world, world.shape)
     alone = None if world.norm is None else flatten(world, world.shape, alone=True)
-    centre = None if alone is None else centre_energy(flat, alone)
+    centre = None if alone is None else centre_energy(shared, alone)
     m = None if walk.clients is None else check_clients(walk.clients)
     if m is not None and m.ndim:
         raise InvalidInput("clients must be one number here; call fine_tuning once for each")
+    start = walk.algorithm
+    if start.shares_nothing and alone is None:
+        raise MissingNorm
+    flat = shared if alone is None or not start.shares_nothing else alone
     if float(np.max(flat.gamma)) > LARGEST:
         raise InvalidInput(
             f"aspect is {float(np.max(flat.gamma)):g}: gradient descent is computed up to"
@@ -377,7 +380,7 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
 
         def evaluate(at: Array) -> Parts:
             filter_ = DescentFilter(at, step)
-            if m is None:
+            if m is None or start.shares_nothing:
                 return stopped_risk(one, filter_)
             return along_few(
                 one,
@@ -385,6 +388,7 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
                 m.reshape(1),
                 walk.member,
                 None if centre is None else centre[i : i + 1],
+                start.server,
             )
 
         return evaluate
@@ -401,7 +405,15 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
     along = Risk(np.reshape(bias, (*shape, -1)), np.reshape(variance, (*shape, -1)))
     who = clients_text(None if m is None else m.reshape(1), walk.member)
     how = "gradient flow" if walk.flow else f"gradient steps of {step:.4g}"
+    how += start_text(start)
     return FineTuning(wanted, along, Stop(at, Risk(*parts)), step, f"{world} · {who} · {how}")
+
+
+def start_text(start: Algorithm) -> str:
+    """From where the steps of a path start, unless it is FedAvg's model, as usual."""
+    if start.server.objective is Objective.POOLED:
+        return ""
+    return " from nothing" if start.shares_nothing else f" from {start.name}'s shared model"
 
 
 def step_once(world: Population, step: ArrayLike | None) -> tuple[float | Array, Risk]:
@@ -432,9 +444,7 @@ def step_once(world: Population, step: ArrayLike | None) -> tuple[float | Array,
 
 
 def read_loss_times(walk: TuningRequest, high: float, step: float | None, world: Worlds) -> Array:
-    """The stopping times, sorted as given; by default from none to well past convergence, or a
-    thousandfold.
-    """
+    """The stopping times as given; by default from none to past convergence, or a thousandfold."""
     from fedasym.theory.filters import DescentFilter, check_stable, horizon
 
     wanted = walk.times if walk.flow else walk.steps

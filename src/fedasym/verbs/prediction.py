@@ -36,8 +36,7 @@ Names = Iterable[str | Algorithm] | str | Algorithm | None
 
 
 class LearningTask(ABC, Generic[Scores]):
-    """What is learned in a world: how its algorithms are found, its formulas, and what they are
-    compared by.
+    """What is learned in a world: finding its algorithms, its formulas, and what they compare.
 
     world: the name of its worlds. foreign: arguments of the verbs that it has no use for, and what
         they are by default.
@@ -124,8 +123,9 @@ class PredictionRequest:
 
 @dataclass(frozen=True, eq=False)
 class TuningRequest:
-    """What `fine_tuning` was asked, its flags checked."""
+    """What `fine_tuning` was asked, its flags checked; only the algorithm's server stage counts."""
 
+    algorithm: Algorithm
     step: float | None
     steps: ArrayLike | None
     flow: bool
@@ -253,9 +253,7 @@ def predict(
 def collect(
     chosen: Iterable[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
 ) -> tuple[dict[str, Scores], list[str]]:
-    """Ask for each algorithm; where all were asked for by default, leave out, with a word, those
-    without an answer.
-    """
+    """Ask for each algorithm; those without an answer are left out, with a word, by default."""
     rows: dict[str, Scores] = {}
     missing: dict[str, list[str]] = {}
     for algorithm in chosen:
@@ -309,6 +307,7 @@ def box(values: Array, shape: tuple[int, ...]) -> float | Array:
 @overload
 def fine_tuning(
     world: Population,
+    algorithm: str | Algorithm = "fedavg",
     *,
     step: float | None = None,
     steps: ArrayLike | None = None,
@@ -322,6 +321,7 @@ def fine_tuning(
 @overload
 def fine_tuning(
     world: ClassPopulation,
+    algorithm: str | Algorithm = "fedavg",
     *,
     step: float | None = None,
     steps: ArrayLike | None = None,
@@ -334,6 +334,7 @@ def fine_tuning(
 
 def fine_tuning(
     world: Population | ClassPopulation,
+    algorithm: str | Algorithm = "fedavg",
     *,
     step: float | None = None,
     steps: ArrayLike | None = None,
@@ -348,6 +349,8 @@ def fine_tuning(
     With f(x) = (1 - step x)^t, or exp(-t x) for gradient flow, B = r^2 lim tau(Sigma f(S)^2) (its
     two-resolvent form under an alignment) and V = noise^2 aspect lim tau(Sigma (1 - f(S))^2/S).
 
+    algorithm: whose shared model the steps start from (`local` starts from nothing); its server
+        stage makes a difference with finitely many clients, its client stage none.
     step: the size of a gradient step on 1/(2n)||Xb - y||^2; by default half of the largest stable
         one.
     steps: the numbers of steps wanted. flow, times: gradient flow instead, and the times wanted.
@@ -360,8 +363,19 @@ def fine_tuning(
     [1.0, 0.715, 0.6544, 0.7202, 0.7499]
     >>> path.best.at
     4.0
+    >>> fa.fine_tuning(fa.Population(1, 0.5, 2), "pfedme", clients=5).best.at
+    6.0
     """
-    return task_of(world).fine_tune(world, TuningRequest(step, steps, flow, times, clients, member))
+    task = task_of(world)
+    (start,) = task.resolve(read_algorithm(algorithm), None, MAML_STEP)
+    return task.fine_tune(world, TuningRequest(start, step, steps, flow, times, clients, member))
+
+
+def read_algorithm(algorithm: str | Algorithm) -> str | Algorithm:
+    """One algorithm, by name or as an object."""
+    if isinstance(algorithm, str | Algorithm):
+        return algorithm
+    raise InvalidInput(f"algorithm is {algorithm!r}: give one name or one Algorithm")
 
 
 @overload

@@ -1,6 +1,4 @@
-"""What separates regimes: who beats whom where (`compare`), best ridges and losses, thresholds of
-noise and of classes.
-"""
+"""What separates regimes: who wins where (`compare`), best ridges and losses, thresholds."""
 
 from __future__ import annotations
 
@@ -41,8 +39,7 @@ def compare(
     vary: Mapping[str, ArrayLike],
     **options: Any,
 ) -> Diagram:
-    """Who wins where: two algorithms over a grid of one or two parameters, each at its best ridge
-    unless one is given.
+    """Who wins where: two algorithms over one or two parameters, at their best or given ridges.
 
     vary: parameter -> (start, stop, count) or a list of values; any of the population's numbers,
         ridge or clients.
@@ -104,11 +101,8 @@ def crossings(
     found: list[Array] = []
     for axis, values in enumerate(columns):
         along = np.moveaxis(difference, axis, 0)
-        change = (
-            np.isfinite(along[:-1])
-            & np.isfinite(along[1:])
-            & (np.sign(along[:-1]) * np.sign(along[1:]) < 0)
-        )
+        finite = np.isfinite(along[:-1]) & np.isfinite(along[1:])
+        change = finite & (np.sign(along[:-1]) * np.sign(along[1:]) < 0)
         at = np.argwhere(change)
         if at.size == 0:
             continue
@@ -164,7 +158,8 @@ def check_axes(
             raise InvalidInput(
                 f"{name} is {value!r}: give one number; for several, put {name} into vary"
             )
-    axes, variable = {}, (*world.ranges, *OPTIONS)
+    axes = {}
+    variable = (*world.ranges, *OPTIONS)
     for name, values in vary.items():
         if name not in variable:
             raise unknown_name("parameter in vary", name, variable)
@@ -209,8 +204,7 @@ def read_range(name: str, values: ArrayLike | tuple[Any, ...]) -> Array:
 
 
 def optimal_ridge(world: Population | ClassPopulation) -> float | Array:
-    """The ridge at which RTFA and pFedMe reach their lowest limiting loss; for a `ClassPopulation`
-    RTFA's best accuracy.
+    """The ridge of RTFA's and pFedMe's lowest limiting loss; with classes RTFA's best accuracy.
 
     lambda* = noise^2 aspect / radius^2 for every covariance when the displacement is isotropic.
     Under an alignment it minimises the loss numerically and may be negative, where the displacement
@@ -247,8 +241,7 @@ def optimal_loss(world: Population) -> float | Array:
 
 
 def noise_threshold(world: Population) -> float | Array:
-    """The noise (standard deviation) below which fine-tuning (FTFA) beats averaging (FedAvg); 0: it
-    never does.
+    """The noise (standard deviation) below which FTFA beats FedAvg; 0: it never does.
 
     sigma_c^2 = (r^2 sum g s - B_0) / (kappa'(0) - 1), which is r^2 (aspect - 1)/aspect for
     uncorrelated features. The population's own noise plays no part.
@@ -288,8 +281,7 @@ def check_has_classes(world: World) -> None:
 
 
 def separability(world: ClassPopulation) -> Separability:
-    """The aspect above which a client's classes are separable, so that training to convergence has
-    no end.
+    """The aspect above which a client's classes are separable, and training never converges.
 
     gamma* = min_t E[(Z2 - t y Z1)_+^2] with P(y = 1 | Z1) = flips + (1 - 2 flips) sigmoid(rho Z1);
     it depends on the covariance through rho^2 = theta_i'Sigma theta_i alone, and is at most 1/2.
@@ -317,8 +309,7 @@ def separability(world: ClassPopulation) -> Separability:
 def interpolation(
     world: ClassPopulation, *, ridge: ArrayLike | None = None, alpha: float | None = None
 ) -> Mixture:
-    """What mixing the weights of the shared and the personal model repairs, at the best alpha or at
-    a given one.
+    """What mixing the shared and the personal model's weights repairs, at the best or given alpha.
 
     With O = theta_hat'Sigma theta_0, Gram = [[c^2 B0, c O], [c O, Q]] and t = (c B0, T) the best
     weights are v = Gram^-1 t.
@@ -360,10 +351,12 @@ def interpolation(
     if end is None:
         best = np.full(gamma.shape, lam) if lam is not None else rtfa_state(worlds, None).ridge
         fit = solve_ridge(e, gamma, best, c, eps)  # type: ignore[arg-type]
-        found, personal = mixing.mix_weights(e, c, fit, alpha), LogisticAnswer(fit, ridge=best)
+        found = mixing.mix_weights(e, c, fit, alpha)
+        personal = LogisticAnswer(fit, ridge=best)
     else:
         mix = mixing.add_direction if np.all(end.separable) else mixing.mix_weights
-        found, personal = mix(e, c, end.fit, alpha), LogisticAnswer(end.fit, endless=end.separable)
+        found = mix(e, c, end.fit, alpha)
+        personal = LogisticAnswer(end.fit, endless=end.separable)
     states = LogisticAnswer(found.state), personal, LogisticAnswer(fedavg(e, eps))
     mixed, own, shared = (shape_scores([score_state(each, eps)], world.shape) for each in states)
     weight = box(np.broadcast_to(found.alpha, gamma.shape), world.shape)
@@ -377,6 +370,7 @@ def mix_multinomial(
     from fedasym.results.regimes import Mixture
     from fedasym.theory.classes import softmax_ridge as ridges
     from fedasym.theory.classes.limits import SoftmaxAnswer, shared_rule
+    from fedasym.theory.classes.margins import best_softmax_mixture
     from fedasym.verbs.accuracies import score_rule
 
     if alpha is not None:
@@ -386,7 +380,9 @@ def mix_multinomial(
             "the population holds arrays: with more than two classes give plain numbers, one world"
             " at a time"
         )
-    e, gamma, C = world.energies, float(np.asarray(world.aspect)), world.classes
+    e = world.energies
+    gamma = float(np.asarray(world.aspect))
+    C = world.classes
     if lam == 0:
         raise ridges.refuse_convergence(C)
     fit = (
@@ -394,7 +390,7 @@ def mix_multinomial(
         if lam is None
         else ridges.softmax_rtfa(e, gamma, float(np.asarray(lam)), C)
     )
-    rule, weight = ridges.best_softmax_mixture(fit, e)
+    rule, weight = best_softmax_mixture(fit, e)
     rules = (
         SoftmaxAnswer(rule),
         SoftmaxAnswer(fit, ridge=fit.ridge),

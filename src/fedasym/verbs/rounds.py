@@ -40,6 +40,7 @@ from fedasym.verbs.prediction import task_of
 from fedasym.worlds.population import Population
 
 REPORTED = 40  # rounds of a path, unless others are asked for
+MANY_SETTINGS = 2000  # of more, only the last round is reported
 MOST_ROUNDS = 10**6
 CLIPS = np.geomspace(0.02, 2, 41)  # of an update's first length: where privacy leaves the clip open
 CHUNK = 1 << 21  # numbers of the arrays that are followed at once
@@ -124,8 +125,7 @@ def rounds(
     maml_step: float = 0.1,
     evaluated: ArrayLike | None = None,
 ) -> Rounds:
-    """The loss of the shared and the personal model over communication rounds, predicted before
-    training.
+    """The shared and personal model's loss over communication rounds, predicted before training.
 
     A round draws `cohort` clients; each takes `local_steps` full-batch steps of size `server_step`
     from the shared model, by the algorithm's own step, and the server adds `mixing` times the
@@ -140,7 +140,8 @@ def rounds(
     dimension: how many unknowns there are: bytes and privacy noise depend on it.
     max_bytes: a budget of bytes that are sent; settings get as many rounds of it as they can.
     privacy: an `fa.Privacy`, with clients and dimension. Where it names no clip, the best is taken.
-    evaluated: the rounds to report; about forty from the first to the last by default.
+    evaluated: the rounds to report; about forty from the first to the last by default, and with
+        more than 2,000 settings the last alone.
     Settings may be arrays: they broadcast with each other and with the population.
 
     >>> import fedasym as fa
@@ -268,9 +269,7 @@ def check_budgets(
     privacy: Privacy | None,
     clients: Any,
 ) -> None:
-    """Refuse budgets without what they are counted in, and cohorts of more clients than there
-    are.
-    """
+    """Refuse budgets without their units, and cohorts of more clients than there are."""
     if np.any(given["cohort"] > np.broadcast_arrays(given["cohort"], given["clients"])[1]):
         raise InvalidInput(
             f"cohort is {number(np.max(given['cohort']))}: it must be at most clients, {clients}"
@@ -330,9 +329,7 @@ def prepare_recursion(
 def local_filters(
     algorithm: Algorithm, plan: RoundPlan, world: Worlds
 ) -> Iterator[tuple[NDArray[np.intp], LocalFilter, float]]:
-    """Settings of one aspect and step size, with the filter of their numbers of local steps, one
-    row each.
-    """
+    """Settings of one aspect and step size, with filters by number of local steps, one row each."""
     keys = np.stack([world.gamma, plan.server_step], axis=1)
     for gamma, step in np.unique(keys, axis=0):
         rows = np.flatnonzero((world.gamma == gamma) & (plan.server_step == step))
@@ -374,7 +371,8 @@ def miss_centre(
         )
     if spectrum.scale is None:
         return finite_optimum(moments, own, plan.clients)
-    s, zero = spectrum.scale, np.zeros_like(own.bias)
+    s = spectrum.scale
+    zero = np.zeros_like(own.bias)
     bias, noise = zero.copy(), zero.copy()
     for rows, filter_, _ in local_filters(algorithm, plan, world):
         for i in rows[np.isfinite(plan.clients[rows])]:
@@ -401,13 +399,15 @@ def miss_centre(
 def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Array]:
     """Energies by setting, reported round and atom, (P, R, K), and lengths of updates (P, R)."""
     P, K = start.first.shape
-    rule, shares = start.plan.rule(start.dimension, start.poisson), start.world.spectrum.weights
+    rule = start.plan.rule(start.dimension, start.poisson)
+    shares = start.world.spectrum.weights
     bias, noise, lengths = (
         np.empty((P, reported.size, K)),
         np.empty((P, reported.size, K)),
         np.empty((P, reported.size)),
     )
-    M, left = ErrorEnergies(start.first.copy(), np.zeros((P, K))), np.ones((P, K))
+    M = ErrorEnergies(start.first.copy(), np.zeros((P, K)))
+    left = np.ones((P, K))
     at = 0
     for t in range(int(reported[-1]) + 1):
         after, length, step = advance_energies(M, start.moments, start.own, rule, shares)
@@ -419,21 +419,19 @@ def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEne
             )
             lengths[:, at] = length
             at += 1
-        M, left = after, left * (1 - step[:, None] * start.moments.p)
+        M = after
+        left = left * (1 - step[:, None] * start.moments.p)
     return ErrorEnergies(bias, noise), lengths
 
 
 def linear_map(start: Start) -> tuple[Array, Array]:
-    """The round as M -> A M + c without clipping: A (P, K, K), and c for bias and noise, (P,
-    K, 2).
-    """
+    """The round as M -> A M + c, not clipped: A (P, K, K), and c for bias and noise, (P, K, 2)."""
     K = start.first.shape[1]
-    rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
-    a, spread, share = (
-        rule.step[:, None],
-        (rule.step**2 / rule.cohort)[:, None],
-        rule.share[:, None],
-    )
+    rule = start.plan.rule(start.dimension, start.poisson)
+    p = start.moments.p
+    a = rule.step[:, None]
+    spread = (rule.step**2 / rule.cohort)[:, None]
+    share = rule.share[:, None]
     A = spread[..., None] * start.moments.T
     A[:, np.arange(K), np.arange(K)] += (1 - a * p) ** 2 + (
         spread * share * p**2 if start.poisson else 0
@@ -442,11 +440,10 @@ def linear_map(start: Start) -> tuple[Array, Array]:
 
 
 def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
-    """Energies after each setting's last round (P, 1, K), by powers of the linear map: no
-    clipping.
-    """
+    """Energies after each setting's last round (P, 1, K), by powers of the map: no clipping."""
     P, K = start.first.shape
-    rule, p = start.plan.rule(start.dimension, start.poisson), start.moments.p
+    rule = start.plan.rule(start.dimension, start.poisson)
+    p = start.moments.p
     A, c = linear_map(start)
     a = rule.step[:, None]
     M = np.stack([start.first, np.zeros((P, K))], axis=-1)
@@ -461,18 +458,19 @@ def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
 
 
 def find_floor(start: Start) -> Array:
-    """The excess loss of the shared model after endlessly many rounds; NaN with clipping, infinite
-    where it grows.
-    """
+    """The shared model's excess loss after endless rounds; NaN with clipping, inf if it grows."""
     K = start.first.shape[1]
     s, p = start.world.spectrum.values, start.moments.p
     A, c = linear_map(start)
     moving = p > 0  # elsewhere the start stays, and carries no loss
     A = np.where(moving[:, :, None] & moving[:, None], A, 0.0)
     source = np.where(moving, c.sum(-1), 0.0)
-    grows = np.abs(np.linalg.eigvals(A)).max(-1) >= 1
-    A[grows] = 0
-    fixed = np.linalg.solve(np.eye(K) - A, source[..., None])[..., 0]
+    # A has no entry below 0: its powers vanish just where (I - A) x = 1 has a positive solution
+    sides = np.stack([source, np.ones_like(source)], axis=-1)
+    singular = np.abs(np.linalg.det(np.eye(K) - A)) == 0
+    A[singular] = 0
+    fixed, ones = np.moveaxis(np.linalg.solve(np.eye(K) - A, sides), -1, 0)
+    grows = singular | (ones.min(-1) <= 0)
     floor = (fixed + start.missed.total) @ s
     return np.where(np.isfinite(start.plan.clip), np.nan, np.where(grows, np.inf, floor))
 
@@ -480,11 +478,10 @@ def find_floor(start: Start) -> Array:
 def personalise_energies(
     algorithm: Algorithm, start: Start, M: ErrorEnergies
 ) -> tuple[Array, Array, Array | None]:
-    """Bias, variance and ridge of a client's own model, (P, R), from energies (P, R, K) of the
-    shared model's error.
-    """
+    """Bias, variance and ridge of own models, (P, R), from energies (P, R, K) of shared errors."""
     P, R, K = M.bias.shape
-    world, rows = start.world, np.repeat(np.arange(P), R)
+    world = start.world
+    rows = np.repeat(np.arange(P), R)
     g = np.broadcast_to(world.g, (P, K))
     shift = (world.r2[:, None] * g)[:, None] + M.bias
     one = Worlds(np.ones(P * R), world.s2[rows], world.gamma[rows], g[rows], world.spectrum)
@@ -521,6 +518,8 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
 def choose_reported(evaluated: ArrayLike | None, last: Array) -> NDArray[np.int64]:
     """The rounds to report, ascending, the last of every setting among them."""
     ends = np.unique(last).astype(np.int64)
+    if evaluated is None and last.size > MANY_SETTINGS and ends.size == 1:
+        return ends
     if evaluated is None:
         top = int(ends[-1])
         grid = np.append(0, np.geomspace(1, max(top, 1), REPORTED))

@@ -1,6 +1,4 @@
-"""`simulate`: draw finitely many clients, compute every algorithm exactly on them, and set the
-theory beside it.
-"""
+"""`simulate`: draw finitely many clients, compute every algorithm exactly, beside the theory."""
 
 from __future__ import annotations
 
@@ -136,8 +134,7 @@ def simulate(
     progress: Progress | None = None,
     on: Executor | str | None = None,
 ) -> Simulation[Any]:
-    """Test loss (with classes, accuracy) of each algorithm on drawn clients, beside what `predict`
-    says of them.
+    """Test loss (or accuracy) of each algorithm on drawn clients, beside what `predict` says.
 
     Given the features X the loss E|theta_hat - theta_i|^2_Sigma is a trace, so that only features
     are drawn: the shared model's error has covariance Q^-1 [sum_j p^2 A_j E A_j + p^2 noise^2/n b^2
@@ -206,10 +203,9 @@ def simulate(
 
 
 def check_room(dimension: int) -> None:
-    """Refuse a dimension whose square matrices would not fit this machine's memory; the number of
-    clients never matters.
-    """
-    needed, there = MATRICES * 8.0 * min(dimension, 10**12) ** 2, physical_memory()
+    """Refuse a dimension whose square matrices exceed memory; the number of clients is free."""
+    needed = MATRICES * 8.0 * min(dimension, 10**12) ** 2
+    there = physical_memory()
     if needed > 0.8 * there:
         largest = int((0.8 * there / (8 * MATRICES)) ** 0.5)
         raise InvalidInput(
@@ -327,9 +323,7 @@ def check_axis(vary: Mapping[str, ArrayLike], alike: bool) -> tuple[str, tuple[f
 def fill_ledger(
     ledger: Ledger, plans: Sequence[TrialPlan], setting: TrialSetting, request: SimulationRequest
 ) -> None:
-    """Have all trials in the ledger; each draws from its own seed, so that where and when does not
-    matter.
-    """
+    """Have all trials in the ledger, each from its own seed, so that order does not matter."""
     repeats, progress, on = request.trials, request.progress, request.on
     missing = [
         (place, trial)
@@ -363,9 +357,7 @@ def tell_progress(
 def summarise_losses(
     setting: TrialSetting, plans: list[TrialPlan], found: list[list[Losses]]
 ) -> Simulation[Simulated]:
-    """All trials as one result: numbers for a single population, arrays over what varies or over
-    the kinds of clients.
-    """
+    """All trials as one result: numbers, or arrays over what varies or over kinds of clients."""
 
     def boxed(values: Any) -> Any:
         """Points x kinds to the shape of the result."""
@@ -410,7 +402,8 @@ def summarise_losses(
             ),
         )
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))
-    trials, title = len(found[0]), simulation_title(setting, len(found[0]))
+    trials = len(found[0])
+    title = simulation_title(setting, len(found[0]))
     result = Simulation(
         rows,
         title,
@@ -457,9 +450,7 @@ def simulation_title(setting: TrialSetting, trials: int) -> str:
 
 
 def predict_curve(setting: TrialSetting, name: str, at: Array) -> tuple[Array, Array]:
-    """Prediction and limit of an algorithm over values of the parameter that varies; NaN where
-    there is no formula.
-    """
+    """Prediction and limit over the parameter that varies; NaN where there is no formula."""
     assert setting.vary is not None
     varied = setting.vary[0]
     world = replace(
@@ -492,7 +483,8 @@ def simulate_accuracies(request: SimulationRequest) -> Simulation[SimulatedAccur
     if not request.alike:
         raise InvalidInput(f"world is {list(request.worlds)!r}: give one ClassPopulation at a time")
     (world,), trials = request.worlds, request.trials
-    dimension, clients = whole("dimension", request.dimension, 2), request.clients
+    dimension = whole("dimension", request.dimension, 2)
+    clients = request.clients
     clients = None if clients is None else whole("clients", clients, 1)
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, one world at a time")
@@ -562,7 +554,8 @@ def one_labelled_trial(
     from fedasym.exact import class_clients
     from fedasym.theory.classes.limits import canonical_pair
 
-    world, seed = layout.world, request.seed
+    world = layout.world
+    seed = request.seed
     theta0 = class_clients.draw_shared(layout, seed, trial)
 
     def draw(role: int, count: int) -> list[DrawnClassClient]:
@@ -572,13 +565,12 @@ def one_labelled_trial(
         ]
 
     if clients is None:
-        looked, shared = (
-            draw(class_clients.CLIENT, LOOKED_AT),
-            class_clients.shared_shrinkage(world) * theta0,
-        )
+        looked = draw(class_clients.CLIENT, LOOKED_AT)
+        shared = class_clients.shared_shrinkage(world) * theta0
     else:
         members = draw(class_clients.CLIENT, clients)
-        looked, shared = members[:LOOKED_AT], class_clients.fit_pooled(members)
+        looked = members[:LOOKED_AT]
+        shared = class_clients.fit_pooled(members)
         if not request.member:
             looked = draw(class_clients.NEWCOMER, LOOKED_AT)
     starts = class_clients.Starts(shared, class_clients.squared_slope(world) * theta0)
@@ -587,7 +579,8 @@ def one_labelled_trial(
         rng = seeded_generator(seed, trial, 3, place)
         models: dict[tuple[object, ...], tuple[Array, bool]] = {}
         for each in chosen:
-            pair, row = canonical_pair(each), rows[each.name]
+            pair = canonical_pair(each)
+            row = rows[each.name]
             at = {
                 name: None if (x := getattr(row, name)) is None else float(x)
                 for name in ("ridge", "step", "time")

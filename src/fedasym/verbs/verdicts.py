@@ -1,6 +1,4 @@
-"""What a table means, in one sentence each: does fine-tuning pay, does sharing pay, what to be
-careful about.
-"""
+"""What a table means, a sentence each: does fine-tuning pay, does sharing pay, what to mind."""
 
 from __future__ import annotations
 
@@ -153,7 +151,8 @@ def accuracy_verdicts(table: Comparison[Accuracy]) -> list[str]:
     """The sentences for a single world; none for a grid."""
     if table.stack().ndim != 1:
         return []
-    have, lines = set(table), []
+    have = set(table)
+    lines = []
     if {"rtfa", "fedavg"} <= have:
         lines.append(tuning_of_accuracies(table))
     if {"rtfa", "local_ridge"} <= have:
@@ -210,9 +209,7 @@ def tuning_of_accuracies(table: Comparison[Accuracy]) -> str:
 
 
 def convergence_sentences(world: ClassPopulation, pairs: list[Pair]) -> tuple[list[str], list[str]]:
-    """What training to convergence means here, and how near that is to changing: sentences, and
-    those that warn.
-    """
+    """What training to convergence means here, and how near a change is: sentences, warnings."""
     ended = [
         isinstance(server, AverageSquares)
         for server, client in pairs

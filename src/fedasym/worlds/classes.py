@@ -107,9 +107,7 @@ class Energies:
 
     @property
     def alone(self) -> Energies:
-        """The same client for a method that shares nothing: all energy belongs to what is learned,
-        none to the centre.
-        """
+        """The same client for a method that shares nothing: all its energy has to be learned."""
         return Energies(self.s, self.h, np.zeros_like(self.e0), self.e0 + self.ed)
 
     def broadcast(self, shape: tuple[int, ...]) -> Energies:
@@ -241,9 +239,7 @@ class ClassPopulation:
 
     @cached_property
     def energies(self) -> Energies:
-        """What the formulas see: atoms, their shares, and the energy of theta_0 and of the
-        displacement in each.
-        """
+        """What the formulas see: atoms, shares, energies of theta_0 and displacement in each."""
         b, r = (
             np.asarray(getattr(self, name), dtype=float)[..., None] for name in ("centre", "radius")
         )

@@ -53,9 +53,7 @@ class World(Protocol):
 def check_values(
     name: str, value: ArrayLike, ranges: Mapping[str, str], most: float = np.inf
 ) -> float | Array:
-    """A number or array of numbers in its allowed range, which `ranges` has in words, as float or
-    read-only float array.
-    """
+    """Numbers in their allowed range (`ranges`: in words), as float or read-only float array."""
     array = floats(value)
     if array is None:
         raise InvalidInput(f"{name} is {value!r}: it must be a number or an array of numbers")
@@ -99,7 +97,8 @@ def check_energies(
     """The shares of energy that were given, one per atom, where any were."""
     if weights is None:
         return None
-    name, array = f"{owner}_weights", floats(weights)
+    name = f"{owner}_weights"
+    array = floats(weights)
     if array is None:
         raise InvalidInput(f"{name} is {weights!r}: give one number per atom of the spectrum")
     if np.any(np.asarray(power) != 0):
@@ -117,9 +116,7 @@ def check_energies(
 def energy_shares(
     owner: str, power: ArrayLike, weights: ArrayLike | None, spectrum: Spectrum
 ) -> Array:
-    """The share of the energy along each atom, as given or proportional to h s^power; last axis =
-    atoms.
-    """
+    """The energy's share along each atom, as given or like h s^power; last axis = atoms."""
     if weights is not None:
         return np.asarray(weights)
     s, h = spectrum.values, spectrum.weights
@@ -136,9 +133,7 @@ def energy_shares(
 
 
 def common_shape(numbers: Mapping[str, ArrayLike | None], *energies: Array) -> tuple[int, ...]:
-    """The shape of the grid of worlds that numbers and energies (last axis = atoms) span
-    together.
-    """
+    """The shape of the grid of worlds that numbers and energies (last axis: atoms) span."""
     given = {name: np.shape(value) for name, value in numbers.items() if value is not None}
     try:
         return np.broadcast_shapes(*given.values(), *(each.shape[:-1] for each in energies))
@@ -243,9 +238,7 @@ class Population:
 
     @property
     def isotropic(self) -> bool:
-        """Whether the displacement has no preferred direction: g = h, or a covariance that treats
-        all directions alike.
-        """
+        """Whether the displacement has no preferred direction: g = h, or all directions alike."""
         return self.spectrum.scale is not None or bool(
             np.all(self.displacement == self.spectrum.weights)
         )

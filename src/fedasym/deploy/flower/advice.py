@@ -1,5 +1,4 @@
-"""The advisor through a federation: the server asks for sums and summaries, and `fedasym.advisor`
-makes advice of them.
+"""The advisor through a federation: the server asks for sums and summaries, and makes advice.
 
 What a node tells, message by message, are sums over its samples and summaries of its clients, never
 a sample:
@@ -89,8 +88,7 @@ def solve_least_squares(
     problems: int,
     close: float = CLOSE,
 ) -> ProblemRows:
-    """The solutions, in at most a few more steps than features; `power` has each feature's sum of
-    squares, all above 0.
+    """The solutions, in few more steps than features; `power`: features' sums of squares, above 0.
 
     >>> X, y = np.array([[1.0, 2.0], [3.0, 5.0], [0.0, 1.0]]), np.array([1.0, 2.0, 0.5])
     >>> found = solve_least_squares(lambda w: (w @ X.T - y) @ X, (X**2).sum(0), problems=1)[0]
@@ -98,9 +96,11 @@ def solve_least_squares(
     True
     """
     start = gradient(np.zeros((problems, power.size)))
-    w, r = np.zeros_like(start), -start
+    w = np.zeros_like(start)
+    r = -start
     z = r / power
-    p, rho = z, (r * z).sum(1, keepdims=True)
+    p = z
+    rho = (r * z).sum(1, keepdims=True)
     first = rho.copy()
     for _ in range(2 * power.size + 10):
         going = rho > close**2 * first
@@ -110,7 +110,8 @@ def solve_least_squares(
         curved = (p * Ap).sum(1, keepdims=True)
         step = np.divide(rho, curved, out=np.zeros_like(rho), where=going & (curved > 0))
         w, r = w + step * p, r - step * Ap
-        z, before = r / power, rho
+        z = r / power
+        before = rho
         rho = (r * z).sum(1, keepdims=True)
         p = z + np.divide(rho, before, out=np.zeros_like(rho), where=before > 0) * p
     return w
@@ -124,9 +125,7 @@ MODELS_KEY, LIVE_KEY, GROUPS_KEY, TOLD_KEY = ("models", "live", "groups", "told"
 
 
 def introduce_samples(message: Message, federation: Federation) -> Message:
-    """Reply with hashes, counts and the features' sums of squares; the node's own log says whose
-    hash is whose.
-    """
+    """Reply with hashes, counts and features' sums of squares; the node's log has the names."""
     data = training_data(federation)
     power = sum((X**2).sum(0) for X, _ in data)
     for part, name in zip(data.parts, client_hashes(data), strict=True):
@@ -137,9 +136,7 @@ def introduce_samples(message: Message, federation: Federation) -> Message:
 
 
 def differentiate(message: Message, federation: Federation) -> Message:
-    """Reply with the sums of X'(X w - y) over this node's clients of each pair of groups, at that
-    pair's w.
-    """
+    """Reply with the sums of X'(X w - y) over the node's clients, by pair of groups at its w."""
     data, groups = read_features_and_groups(message, federation)
     at = read_models(message, data.dimension)
     total = np.zeros_like(at)
@@ -150,9 +147,7 @@ def differentiate(message: Message, federation: Federation) -> Message:
 
 
 def send_summaries(message: Message, federation: Federation) -> Message:
-    """Reply with every client's summary: about the models where they are sent, and the second
-    answer where `told` is.
-    """
+    """Reply with all clients' summaries: about sent models, and second answers where `told` is."""
     data, groups = read_features_and_groups(message, federation)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         told = config_in(message.content).get(TOLD_KEY)
@@ -174,12 +169,11 @@ def send_summaries(message: Message, federation: Federation) -> Message:
 def read_features_and_groups(
     message: Message, federation: Federation
 ) -> tuple[ClientData, list[int]]:
-    """The node's clients in the features that the server says are alive anywhere, and the group of
-    each.
-    """
+    """The node's clients in the features that are alive anywhere, and the group of each."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         asked = config_in(message.content)
-        live, groups = np.array(asked[LIVE_KEY], bool), list(map(int, asked[GROUPS_KEY]))
+        live = np.array(asked[LIVE_KEY], bool)
+        groups = list(map(int, asked[GROUPS_KEY]))
         if live.shape != (federation.dimension,) or not live.any():
             raise ValueError("the features that are alive do not fit the data")
     data = training_data(federation, live)
@@ -191,9 +185,7 @@ def read_features_and_groups(
 
 
 def read_models(message: Message, dimension: int) -> FloatRows:
-    """The models that the server asks about, one per pair of groups, in the features that are
-    alive.
-    """
+    """The models that the server asks about, one per pair of groups, in features alive."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         at = array_of(message.content, MODELS_KEY)
         if at.shape != (len(PAIRS), dimension):
@@ -226,9 +218,7 @@ class LostNode(Exception):
 
 @dataclass(frozen=True)
 class NodeSummary:
-    """What a node said of itself: samples by client, the features' sums of squares, and whether its
-    clients are drawn.
-    """
+    """A node's account: samples by client, features' sums of squares, if clients are drawn."""
 
     clients: Mapping[str, int]
     power: NDArray[np.float64]
@@ -259,7 +249,9 @@ class Advisor:
 
     def __init__(self, grid: Grid, config: Mapping[str, Any]) -> None:
         rules = RunConfiguration.of("fedavg", config)
-        self.grid, self.timeout, self.data_name = Attentive(grid), rules.timeout, rules.data_name
+        self.grid = Attentive(grid)
+        self.timeout = rules.timeout
+        self.data_name = rules.data_name
         self.attendance = Attendance(rules.min_nodes, rules.timeout)
         self.nodes: dict[int, NodeSummary] = {}
 
@@ -284,15 +276,14 @@ class Advisor:
         log.info("Advising on %s", describe_data(self.data_name, self.nodes.values()))
 
     def introduce(self, new: list[int]) -> dict[int, Trouble]:
-        """Let nodes tell what they have; where they differ, those that are there decide, or else
-        most of them.
-        """
+        """Let nodes tell what they have; where they differ, those present decide, or else most."""
         told, troubles = self.ask("introduce", {node: RecordDict() for node in new}, NodeSummary.of)
         sizes = [member.power.size for member in (self.nodes or told).values()]
         usual = max(sizes, key=sizes.count) if sizes else 0
         for node, member in told.items():
             known = {name for each in self.nodes.values() for name in each.clients}
-            size, samples = member.power.size, sum(member.clients.values())
+            size = member.power.size
+            samples = sum(member.clients.values())
             if size != usual:
                 troubles[node] = Trouble(
                     f"it has {size} features, and the others {usual}", permanent=True
@@ -311,17 +302,13 @@ class Advisor:
         return troubles
 
     def summaries(self) -> list[Summary]:
-        """Every client's summary, by products of residuals where samples suffice, else by two
-        answers.
-        """
+        """Every client's summary: products of residuals, or two answers if samples are few."""
         power = sum(member.power for member in self.nodes.values())
         self.live = np.asarray(power) > 0
         order = sorted(name for member in self.nodes.values() for name in member.clients)
         self.groups = {name: group_of(place) for place, name in enumerate(order)}
-        samples, d = (
-            sum(sum(member.clients.values()) for member in self.nodes.values()),
-            int(self.live.sum()),
-        )
+        samples = sum(sum(member.clients.values()) for member in self.nodes.values())
+        d = int(self.live.sum())
         if d == 0:
             raise InvalidInput(
                 "all features are 0 on every node: check how the nodes read their data"
@@ -348,7 +335,8 @@ class Advisor:
         self, arrays: Mapping[str, NDArray[np.float64]], config: Mapping[str, Any]
     ) -> list[Summary]:
         """The summaries of all clients, in the order of their hashes."""
-        d, twice = int(self.live.sum()), TOLD_KEY in config
+        d = int(self.live.sum())
+        twice = TOLD_KEY in config
         log.info("Asking %d nodes for summaries", len(self.nodes))
         told = self.ask_all(
             "tell",
@@ -370,9 +358,7 @@ class Advisor:
         config: Mapping[str, Any],
         read: Callable[[int, RecordDict], Content],
     ) -> dict[int, Content]:
-        """The answers of all nodes; where one is missing, it is counted no longer, and all is to be
-        asked again.
-        """
+        """The answers of all nodes; one that is missing is dropped, and all are asked again."""
         contents = {}
         for node, member in self.nodes.items():
             groups = [self.groups[name] for name in member.clients]
@@ -392,9 +378,7 @@ class Advisor:
         contents: Mapping[int, RecordDict],
         read: Callable[[int, RecordDict], Content],
     ) -> tuple[dict[int, Content], dict[int, Trouble]]:
-        """Send each node its message; returns the answers that pass the rules, and what is wrong
-        with the others.
-        """
+        """Send each node its message; returns the valid answers, and what is wrong with others."""
         messages = [
             Message(content, node, f"{MessageType.QUERY}.{what}", ttl=self.timeout)
             for node, content in contents.items()
@@ -412,9 +396,7 @@ def read_reply_array(content: RecordDict, name: str, shape: tuple[int, ...]) -> 
 def read_summary(
     content: RecordDict, name: str, samples: int, dimension: int, twice: bool
 ) -> Summary:
-    """One client's summary, by the rules: as many numbers per axis as it can have, powers and
-    squares of at least 0.
-    """
+    """One client's summary, by the rules: no more numbers than axes, powers and squares >= 0."""
     axes = (min(samples, dimension),)
     power, residual, raw = (
         read_reply_array(content, f"{name}.{each}", axes) for each in ("power", "residual", "raw")
@@ -446,7 +428,5 @@ def log_advice(advice: Advice, path: str | Path) -> Path:
 
 
 def advise_federation(grid: Grid, config: Mapping[str, Any]) -> Advice:
-    """Advice from the nodes that are connected, by the rules of a run config (min-nodes,
-    timeout).
-    """
+    """Advice from the connected nodes, by the rules of a run config (min-nodes, timeout)."""
     return Advisor(grid, config).advise()

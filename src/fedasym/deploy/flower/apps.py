@@ -290,9 +290,7 @@ def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
 
 
 def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, str] | None:
-    """The file of an algorithm from outside the package, and its name there; None: every node has
-    its package installed.
-    """
+    """The file of an algorithm from outside, and its name there; None: nodes have its package."""
     if isinstance(what, str) and ":" not in what and what in read_entry_points():
         return None
     named = [what.partition(":")[0]] if isinstance(what, str) and ":" in what else []

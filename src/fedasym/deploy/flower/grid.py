@@ -42,7 +42,9 @@ class LocalGrid(Grid):
     def __init__(
         self, client: ClientApp, nodes: Mapping[int, Mapping[str, Any]], config: Mapping[str, Any]
     ) -> None:
-        self.client, self.nodes, self.config = client, dict(nodes), dict(config)
+        self.client = client
+        self.nodes = dict(nodes)
+        self.config = dict(config)
         self.replies: list[Message] = []
         self.sent = 0
         TaskIdentity.run_id, TaskIdentity.node_id, TaskIdentity.task_id = RUN, SERVER, RUN
@@ -76,7 +78,8 @@ class LocalGrid(Grid):
 
     def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
         """The replies."""
-        replies, self.replies = self.replies, []
+        replies = self.replies
+        self.replies = []
         return replies
 
     def send_and_receive(
@@ -86,9 +89,7 @@ class LocalGrid(Grid):
         return self.pull_messages(self.push_messages(messages))
 
     def deliver(self, message: Message) -> Message | None:
-        """A node's reply; an app that lets an exception through replies with an error, as Flower's
-        nodes do.
-        """
+        """A node's reply; an exception becomes an error reply, as with Flower's own nodes."""
         node = message.metadata.dst_node_id
         context = Context(RUN, node, dict(self.nodes[node]), RecordDict(), dict(self.config))
         try:

@@ -158,9 +158,7 @@ class Fault(Enum):
 
 
 class NodeFault(InvalidInput):
-    """Something wrong on a node whose code is known where it is raised; the text stays on the
-    node.
-    """
+    """Something wrong on a node, with a code known where it is raised; its text stays there."""
 
     def __init__(self, fault: Fault, text: str) -> None:
         super().__init__(text)
@@ -224,9 +222,7 @@ class Trouble:
 
 
 class Change(NamedTuple):
-    """How a node's clients would move the shared head, and how many training samples speak
-    for it.
-    """
+    """How a node's clients would move the shared head, and on how many training samples."""
 
     step: NDArray[np.float64]
     samples: int
@@ -273,9 +269,7 @@ def count_in(metrics: Mapping[str, Any], name: str, expected: int) -> int:
 
 
 def check_version(version: Any) -> None:
-    """Refuse a node with another fedasym than the server's: the two would not compute, or not say,
-    the same.
-    """
+    """Refuse a node with another fedasym than the server's: the two would not say the same."""
     if version == __version__:
         return
     has = (

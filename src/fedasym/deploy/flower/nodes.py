@@ -85,7 +85,8 @@ class SavedHead:
 
     def predict(self, features: ArrayLike) -> NDArray[Any]:
         """Class names, or values in regression, for samples in rows."""
-        x, d = np.asarray(features, float), len(self.head) - bool(self.about["bias"])
+        x = np.asarray(features, float)
+        d = len(self.head) - bool(self.about["bias"])
         if x.ndim == 0 or x.shape[-1] != d or not np.isfinite(x).all():
             raise InvalidInput(
                 f"features have shape {x.shape}: the last axis must hold {d} features, all finite"
@@ -97,9 +98,7 @@ class SavedHead:
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
 
     def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors file, whole or not at all; its folder is made where there is
-        none.
-        """
+        """Write to a .safetensors file, whole or not at all; its folder is made if need be."""
         path = Path(path)
         library = import_package("safetensors.numpy", "a .safetensors file")
         held = {KEY: json.dumps({"format": FORMAT, **self.about})}
@@ -176,8 +175,7 @@ def is_head(head: NDArray[Any], about: Mapping[str, Any]) -> bool:
 
 
 def head_file(folder: Path, algorithm: str, client: Any, identity: int) -> Path:
-    """The file of a client's own head: its name made fit for any disk, and 64 bits that keep names
-    apart.
+    """The file of a client's own head: a name fit for any disk, with 64 bits that tell names apart.
 
     >>> head_file(Path("heads"), "rtfa", "ward 3/b", 10).as_posix()
     'heads/rtfa/ward%203%2Fb-000000000000000a.safetensors'
@@ -224,7 +222,8 @@ def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
             "data-path is missing: start this node with --node-config 'data-path=\"...\"'",
         )
     with report_as(Fault.BAD_CONFIGURATION):
-        options, path = read_options(node_config, run_config), path_of("data-path", place)
+        options = read_options(node_config, run_config)
+        path = path_of("data-path", place)
     if place == SYNTHETIC:
         drawn = draw_trial_clients(options.get("task"))
         return replace(
@@ -311,9 +310,7 @@ def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
 
 
 def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None:
-    """Refuse a saved federation whose classes are not those that were named; a number alone stands
-    for 0, 1, ...
-    """
+    """Refuse a saved federation with other classes than named; a number stands for 0, 1, ..."""
     if named is None:
         return
     own = federation.classes or ()
@@ -325,12 +322,11 @@ def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None
 
 
 def partition_of(federation: Federation, node_config: Mapping[str, Any]) -> Federation:
-    """Every `num-partitions`-th client from `partition-id` on; all of them where the node does not
-    say.
-    """
+    """Every `num-partitions`-th client from `partition-id` on; by default all of them."""
     if "partition-id" not in node_config:
         return federation
-    first, step = node_config["partition-id"], node_config.get("num-partitions", 1)
+    first = node_config["partition-id"]
+    step = node_config.get("num-partitions", 1)
     if not (isinstance(first, int) and isinstance(step, int) and 0 <= first < step):
         raise NodeFault(
             Fault.BAD_CONFIGURATION,
@@ -363,9 +359,7 @@ def select_clients(federation: Federation, names: Sequence[Any]) -> Federation:
 
 
 def heads_folder(node_config: Mapping[str, Any]) -> Path:
-    """Where the clients' own heads are kept: `heads-path`, or beside the data, clients.csv in
-    clients.heads.
-    """
+    """Where clients' heads are: `heads-path`, or beside the data, clients.csv in clients.heads."""
     with report_as(Fault.BAD_CONFIGURATION):
         if told := node_config.get("heads-path"):
             return path_of("heads-path", told)
@@ -388,10 +382,8 @@ def introduce_clients(
         "outputs": federation.outputs,
         "task": federation.task,
     }
-    samples, tested = (
-        federation.counts("train").tolist(),
-        int(np.count_nonzero(federation.counts("test"))),
-    )
+    samples = federation.counts("train").tolist()
+    tested = int(np.count_nonzero(federation.counts("test")))
     counted = {
         split: count_predictions(federation, split, protocol.count_padding)
         for split in ("validation", "test")
@@ -419,7 +411,8 @@ def train_clients(
             )
         ),
     )
-    change, samples = np.zeros_like(shared), 0
+    change = np.zeros_like(shared)
+    samples = 0
     for client, turn in drawn:
         w = local_work(configuration.algorithm, client, shared, round_ - 1, turn).head
         change, samples = change + client.n * (w - shared), samples + client.n
@@ -433,7 +426,8 @@ def evaluate_clients(
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
     configuration = read_configuration(algorithm, context)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
-    name, folder = configuration.algorithm.name, heads_folder(context.node_config)
+    name = configuration.algorithm.name
+    folder = heads_folder(context.node_config)
     about = {
         "algorithm": name,
         "round": round_,
@@ -442,7 +436,10 @@ def evaluate_clients(
         "bias": configuration.protocol.intercept,
     }
     about["classes"] = None if federation.classes is None else list(federation.classes)
-    own, theirs, validated, hurt = HeadScores(), HeadScores(), HeadScores(), 0
+    own = HeadScores()
+    theirs = HeadScores()
+    validated = HeadScores()
+    hurt = 0
     for client in working_clients(federation, configuration):
         head = own_head(configuration.algorithm, client, shared, round_)
         if np.isfinite(
@@ -480,7 +477,8 @@ def read_head_and_round(
 ) -> tuple[NDArray[np.float64], int]:
     """The shared head and the number of the round that the server sends."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
-        shared, round_ = array_of(content), config_in(content)["server-round"]
+        shared = array_of(content)
+        round_ = config_in(content)["server-round"]
         if shared.shape != (
             federation.dimension + configuration.protocol.intercept,
             federation.outputs,
@@ -506,9 +504,7 @@ def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple
 
 
 class HeadScores(NamedTuple):
-    """How a head does on some samples: predictions counted, how many were right, and the sum of
-    their losses.
-    """
+    """How a head does on some samples: predictions, right ones, and the sum of losses."""
 
     counted: int = 0
     correct: int = 0
@@ -583,9 +579,7 @@ class NodeApp(ClientApp):
     """
 
     def __call__(self, message: Message, context: Context) -> Message:
-        """Answer a message; only what ends the process is let through, of which Flower sends no
-        words.
-        """
+        """Answer a message; only what ends the process passes, of which Flower sends no words."""
         try:
             return super().__call__(message, context)
         except (KeyboardInterrupt, SystemExit):

@@ -39,9 +39,7 @@ Reading = TypeVar("Reading")
 
 
 class Attentive(Grid):
-    """A grid that looks for replies twice a second; Flower's own sleeps for three seconds between
-    two looks.
-    """
+    """A grid that looks for replies twice a second, where Flower's own sleeps three seconds."""
 
     def __init__(self, grid: Grid) -> None:
         self.grid = grid
@@ -99,7 +97,9 @@ def sort_replies(
     replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Reading]
 ) -> tuple[dict[int, Reading], dict[int, Trouble]]:
     """What `read` takes from each node's reply, and for every other node what is wrong with it."""
-    expected, taken, wrong = set(nodes), {}, {}
+    expected = set(nodes)
+    taken = {}
+    wrong = {}
     for reply in replies:
         node = reply.metadata.src_node_id
         if node not in expected or node in taken or node in wrong:
@@ -170,7 +170,9 @@ class Attendance:
         what is wrong with which. A permanent fault is told once: such a node is not asked again in
         this run.
         """
-        since, met, told = time.monotonic(), set[int](), -1
+        since = time.monotonic()
+        met = set[int]()
+        told = -1
         while True:
             connected = sorted(grid.get_node_ids())
             self.meet(
@@ -342,9 +344,7 @@ class NodeRoster:
     turns: Counter[str] = field(default_factory=Counter)
 
     def add(self, node: int, told: Node) -> None:
-        """Take a node in, unless it has another kind of data than the rest, or another number of
-        classes than the run.
-        """
+        """Take a node in, unless its kind of data or number of classes differs from the run's."""
         if self.classes is not None and (told.kind[1:] != (self.classes, "classification")):
             raise RefusedReply(
                 f"its data have {describe_kind(told.kind)}, and the run config names {self.classes}"
@@ -417,9 +417,7 @@ def describe_kind(kind: DataKind) -> str:
 
 
 class Holder(Protocol):
-    """What is told of a node's data: training samples by client, and whether the clients are
-    drawn.
-    """
+    """A node's own account: training samples by client, and whether clients are drawn."""
 
     @property
     def clients(self) -> Mapping[str, int]:

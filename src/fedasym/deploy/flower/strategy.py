@@ -1,6 +1,4 @@
-"""The server's side as a Flower strategy: meet the nodes, draw clients, average what passes the
-rules, gather scores.
-"""
+"""The server as a Flower strategy: meet nodes, draw clients, average changes, gather scores."""
 
 from __future__ import annotations
 
@@ -98,16 +96,12 @@ class Personalized(Strategy):
         )
 
     def train(self, grid: Grid) -> Result:
-        """Meet the nodes and run all rounds; what Flower's `start` returns has the shared head and
-        the metrics by round.
-        """
+        """Meet the nodes and run all rounds; as Flower's `start`, returns head and metrics."""
         looking = Attentive(grid)
         return self.start(looking, self.meet(looking), num_rounds=self.rounds, timeout=self.timeout)
 
     def meet(self, grid: Grid) -> ArrayRecord:
-        """Wait for enough nodes, let them introduce themselves, and return the first shared
-        head.
-        """
+        """Wait for enough nodes, let them introduce themselves; returns the first shared head."""
         self.present(grid)
         d, outputs, _ = self.kind
         log.info("Training %s on %s", self.configuration.algorithm.name, self.data)
@@ -151,9 +145,7 @@ class Personalized(Strategy):
         nodes: Iterable[int],
         read: Callable[[int, RecordDict], Reply],
     ) -> dict[int, Reply]:
-        """The replies that count; a node whose reply does not introduces itself anew before it is
-        asked again.
-        """
+        """The replies that count; a node whose reply does not introduces itself anew first."""
         taken, troubles = sort_replies(replies, nodes, read)
         log_troubles(troubles)
         for node, trouble in troubles.items():
@@ -165,7 +157,8 @@ class Personalized(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Draw clients among those of connected nodes; a node hears of its own ones alone."""
-        connected, settings = self.present(grid), self.configuration.settings
+        connected = self.present(grid)
+        settings = self.configuration.settings
         self.shared = np.asarray(arrays[HEAD].numpy(), np.float64)
         self.drawn = self.roster.draw(
             connected, self.configuration.seed, server_round - 1, settings.cohort
@@ -193,9 +186,7 @@ class Personalized(Strategy):
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The average by samples of the changes that pass the rules; nothing changes where none
-        does.
-        """
+        """The average by samples of the changes that pass the rules; no change if none does."""
         taken = self.take(replies, self.drawn, self.change_in)
         log.info(
             "aggregate_train: Received %d results and %d failures",
@@ -260,9 +251,7 @@ class Personalized(Strategy):
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Means over all predictions of all clients; `hurt` over clients: the share whose own head
-        is worse than the shared.
-        """
+        """Means over all predictions; `hurt`: the share of clients whose own head is worse."""
         if not self.tested:
             return None
         taken = self.take(replies, self.tested, self.scores_of)
@@ -292,7 +281,8 @@ class Personalized(Strategy):
 
     def scores_of(self, node: int, content: RecordDict) -> dict[str, float]:
         """A node's scores, by the rules."""
-        told, known = metrics_in(content), self.roster.nodes[node]
+        told = metrics_in(content)
+        known = self.roster.nodes[node]
         count_in(told, "num-examples", known.test)
         count_in(told, "num-validation-examples", known.validation)
         kinds = ("loss",) if self.kind[2] == "regression" else ("accuracy", "loss")
@@ -311,9 +301,7 @@ class Personalized(Strategy):
         return Message(content_of({HEAD: arrays[HEAD].numpy()}, told), node, kind, ttl=self.timeout)
 
     def save(self, arrays: ArrayRecord, path: str | Path) -> Path:
-        """Write the shared head to a .safetensors file, ready for
-        `fedasym.deploy.flower.nodes.SavedHead.load`.
-        """
+        """Write the shared head to a .safetensors file for `deploy.flower.nodes.SavedHead.load`."""
         told = self.configuration
         _, outputs, task = self.kind
         classes = None if task == "regression" else list(told.classes or range(outputs))

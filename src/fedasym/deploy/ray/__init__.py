@@ -1,11 +1,12 @@
-"""Experiments and simulations on a Ray cluster: the address, and what each piece may use of its
-node.
-"""
+"""Experiments and simulations on a Ray cluster: its address, and what a piece may use."""
 
 from __future__ import annotations
 
 import math
 import os
+import socket
+import subprocess
+import sys
 from dataclasses import dataclass
 
 from fedasym.core.errors import InvalidInput, one_of
@@ -13,6 +14,8 @@ from fedasym.core.numbers import one_float
 
 # bytes of a worker that has loaded JAX and compiled a program: benchmarks/ray_scale.py
 LIBRARY = 500 * 2**20
+PATIENCE = 5.0  # seconds within which an address must answer
+STATUS = 30.0  # seconds within which a cluster must tell its status; Ray goes on for longer
 ACCELERATOR = 0.9  # of a GPU's share, what JAX may take beforehand
 
 
@@ -65,9 +68,7 @@ class Ray:
         return int(LIBRARY + needed if self.memory is None else self.memory)
 
     def variables(self, mine: dict[str, str] | None = None) -> dict[str, str]:
-        """Environment of the workers: how many threads and which device; what is told to JAX here
-        is told there too.
-        """
+        """Environment of workers: threads and device; what JAX is told here is told there too."""
         own = dict(os.environ) if mine is None else mine
         told = {name: value for name, value in own.items() if name.startswith(("JAX_", "XLA_"))}
         count = str(self.threads)
@@ -98,3 +99,51 @@ def read_executor(on: Ray | str) -> Ray:
         return on
     one_of("runtime", on, ["ray"])
     return Ray()
+
+
+def check_address(address: str) -> None:
+    """Refuse at once an address where no cluster answers: Ray itself would try for minutes, then
+    end this process.
+
+    Whether it is a cluster that answers is therefore asked in a process of its own.
+    """
+    if address == "auto":
+        return
+    host, colon, port = address.rpartition(":")
+    if "://" in address or not colon or not host or not port.isdigit():
+        known = "give host:port as ray start --head prints it, such as 10.0.0.1:6379, or auto"
+        raise InvalidInput(f"address is {address!r}: {known}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+    except (OSError, OverflowError) as reason:
+        why = getattr(reason, "strerror", None) or str(reason)
+        hint = "is the head of the cluster running (ray start --head), and its port open?"
+        raise InvalidInput(
+            f"address is {address!r}: nobody answers there ({why}); {hint}"
+        ) from None
+    asked = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        subprocess.run(asked, capture_output=True, text=True, timeout=STATUS, check=True)
+    except subprocess.TimeoutExpired:
+        raise InvalidInput(
+            f"address is {address!r}: what answers there is not a Ray cluster; check the port"
+        ) from None
+    except subprocess.CalledProcessError as reason:
+        raise joining_error(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
+
+
+def joining_error(address: str | None, reason: Exception | str) -> InvalidInput:
+    """What Ray said when it was joined, in one sentence."""
+    said = " ".join(str(reason).split())[:300].rstrip(".")
+    if address is None:
+        return InvalidInput(f"a Ray cluster of this machine could not be started: {said}")
+    if address == "auto":
+        return InvalidInput(
+            "address is 'auto', and no Ray cluster runs on this machine: start one with ray start"
+            " --head"
+        )
+    hint = (
+        "this machine must be one of its nodes (ray start), with the same Python and ray and, where"
+        " it asks for one, its token"
+    )
+    return InvalidInput(f"address is {address!r}: this cluster cannot be joined: {said}; {hint}")

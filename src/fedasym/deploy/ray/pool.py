@@ -15,9 +15,6 @@ from __future__ import annotations
 import logging
 import os
 import shutil
-import socket
-import subprocess
-import sys
 import tempfile
 import time
 from collections import Counter
@@ -32,7 +29,7 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
-from fedasym.deploy.ray import Ray
+from fedasym.deploy.ray import Ray, check_address, joining_error
 from fedasym.experiments.data import Record
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.folder import LOST, Finished, RunFolder
@@ -41,8 +38,6 @@ from fedasym.experiments.tables import command_line, compute_piece, describe_env
 from fedasym.results.simulation import Losses
 from fedasym.verbs.trials import TrialPlan, one_trial
 
-PATIENCE = 5.0  # seconds within which an address must answer
-STATUS = 30.0  # seconds within which a cluster must tell its status; Ray goes on for longer
 LOOPBACK = (  # "0": clusters listen to their own machine alone, on every system
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 )
@@ -51,9 +46,7 @@ STORE = 100 * 2**20  # bytes of an object store beside the data: results on thei
 
 
 def ray_package(local: bool = False) -> Any:
-    """The package ray; local: imported to start a cluster of this machine, which is to listen to no
-    other.
-    """
+    """The package ray; local: to start a cluster of this machine that listens to no other."""
     os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")  # both are read when it is imported
     if local:
         os.environ.setdefault(LOOPBACK, "0")
@@ -68,9 +61,7 @@ def ray_package(local: bool = False) -> Any:
 
 @contextmanager
 def join_cluster(settings: Ray, size: int) -> Iterator[None]:
-    """Be a driver of the cluster for a while; a connection that was there before is used and left.
-    size: bytes of the data.
-    """
+    """Drive the cluster for a while, or use the connection that exists; size: bytes of data."""
     address = settings.address or os.environ.get("RAY_ADDRESS") or None
     ray = ray_package(local=address is None)
     if ray.is_initialized():
@@ -94,9 +85,7 @@ def join_cluster(settings: Ray, size: int) -> Iterator[None]:
 
 
 def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
-    """The arguments of a cluster of this machine alone, which listens to no other and shows no
-    page.
-    """
+    """The arguments of a cluster of this machine alone: it listens to none and shows no page."""
     store = int(1.2 * size) + STORE
     cpus = os.cpu_count() or 1
     workers = max(cpus // settings.threads, 1) if settings.workers is None else settings.workers
@@ -110,54 +99,6 @@ def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
         # slower than memory, but it holds the data
         told["_plasma_directory"] = tempfile.gettempdir()
     return told
-
-
-def check_address(address: str) -> None:
-    """Refuse at once an address where no cluster answers: Ray itself would try for minutes, then
-    end this process.
-
-    Whether it is a cluster that answers is therefore asked in a process of its own.
-    """
-    if address == "auto":
-        return
-    host, colon, port = address.rpartition(":")
-    if "://" in address or not colon or not host or not port.isdigit():
-        known = "give host:port as ray start --head prints it, such as 10.0.0.1:6379, or auto"
-        raise InvalidInput(f"address is {address!r}: {known}")
-    try:
-        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
-    except (OSError, OverflowError) as reason:
-        why = getattr(reason, "strerror", None) or str(reason)
-        hint = "is the head of the cluster running (ray start --head), and its port open?"
-        raise InvalidInput(
-            f"address is {address!r}: nobody answers there ({why}); {hint}"
-        ) from None
-    asked = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
-    try:
-        subprocess.run(asked, capture_output=True, text=True, timeout=STATUS, check=True)
-    except subprocess.TimeoutExpired:
-        raise InvalidInput(
-            f"address is {address!r}: what answers there is not a Ray cluster; check the port"
-        ) from None
-    except subprocess.CalledProcessError as reason:
-        raise joining_error(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
-
-
-def joining_error(address: str | None, reason: Exception | str) -> InvalidInput:
-    """What Ray said when it was joined, in one sentence."""
-    said = " ".join(str(reason).split())[:300].rstrip(".")
-    if address is None:
-        return InvalidInput(f"a Ray cluster of this machine could not be started: {said}")
-    if address == "auto":
-        return InvalidInput(
-            "address is 'auto', and no Ray cluster runs on this machine: start one with ray start"
-            " --head"
-        )
-    hint = (
-        "this machine must be one of its nodes (ray start), with the same Python and ray and, where"
-        " it asks for one, its token"
-    )
-    return InvalidInput(f"address is {address!r}: this cluster cannot be joined: {said}; {hint}")
 
 
 TICK = 0.25  # seconds after which a driver looks around, though nothing came back
@@ -189,7 +130,8 @@ class Board:
 
     def read(self) -> dict[str, tuple[float, str]]:
         """All that is new since the last look."""
-        said, self.said = self.said, {}
+        said = self.said
+        self.said = {}
         return said
 
 
@@ -230,7 +172,8 @@ class TaskPool:
         self.out: dict[Any, Task] = {}  # by the reference of the result
         self.begun: dict[str, tuple[float, str]] = {}  # what the tasks at work have said
         self.crashes: Counter[str] = Counter()
-        self.looked, self.slots = 0.0, self._slots()
+        self.looked = 0.0
+        self.slots = self._slots()
         if not self.slots:
             told = (
                 f"no node of the cluster has the {self.needs} that a task is given: there are"
@@ -288,9 +231,7 @@ class TaskPool:
         )
 
     def room(self) -> bool:
-        """Whether one more task may go out: beside the one at work, each hand has one waiting, lest
-        it wait for the driver.
-        """
+        """Whether one more task may go out: each hand has one at work and one waiting."""
         if time.monotonic() - self.looked > LOOK:
             self.slots = self._slots()
         return len(self.out) < (self.settings.workers or 2 * max(self.slots, 1))
@@ -375,16 +316,12 @@ def open_pool(settings: Ray, federation: Federation) -> Iterator[TaskPool]:
 
 
 def portable_data(federation: Federation) -> Federation:
-    """The data as they travel: arrays in one stretch, which workers read where they lie; what
-    generated them stays here.
-    """
+    """The data as they travel: arrays in one stretch, read where they lie; generators stay here."""
     return replace(federation, features=np.ascontiguousarray(federation.features), truth=None)
 
 
 def read_data(data: list[Any]) -> Federation:
-    """In a worker: the data, read from the node's memory once, so that what training keeps beside
-    them is kept too.
-    """
+    """In a worker: the data, read from the node's memory once, with what training keeps beside."""
     (reference,) = data
     if reference.hex() not in _HELD:
         _HELD.clear()
@@ -420,9 +357,7 @@ class Crew(Worker):
         self.locks: dict[str, ExitStack] = {}  # of the pieces that are out
 
     def complete(self, pieces: Sequence[Piece]) -> list[Finished]:
-        """Have all of these pieces: from the cluster, or from other processes that share the
-        folder.
-        """
+        """Have all these pieces: from the cluster, or from processes that share the folder."""
         keyed = {piece.key(self.data): piece for piece in pieces}
         finished: dict[str, Finished] = {}
         try:

@@ -1,6 +1,4 @@
-"""Figures of values by algorithm: accuracies with their paths and diagrams, the intervals of
-advice, how gains spread.
-"""
+"""Figures by algorithm: accuracies, their paths and diagrams, intervals of advice, gains."""
 
 from __future__ import annotations
 
@@ -28,6 +26,7 @@ from fedasym.show.figures.style import (
     PAPER,
     RIGHT,
     Screen,
+    annotate_point,
     canvas,
     caption,
     colour,
@@ -83,9 +82,7 @@ def show_percent(axes: Axes) -> None:
 
 
 def draw_accuracies(table: Comparison[Accuracy], path: str | Path) -> Path:
-    """Accuracy against ridge and against training time, with the rows that have neither as
-    lines.
-    """
+    """Accuracy against ridge and training time; rows that have neither are lines."""
     if table.stack().ndim != 1:
         raise InvalidInput(
             "only the table of a single population can be drawn; use compare for one or two varied"
@@ -107,30 +104,16 @@ def draw_accuracies(table: Comparison[Accuracy], path: str | Path) -> Path:
     lines = [name for name in ("fedavg", "local", "bayes") if name in table]
     for each in axes:
         for name in lines:
-            each.axhline(
-                float(table[name].accuracy),
-                color=colour_method(name),
-                linewidth=1.3,
-                linestyle=DASHES[name],
-            )
+            tint = colour_method(name)
+            level = float(table[name].accuracy)
+            each.axhline(level, color=tint, linewidth=1.3, linestyle=DASHES[name])
     figure.canvas.draw()
     for name, y, offset in ends:
-        axes[0].annotate(
-            name,
-            (ridges[0], y),
-            xytext=offset,
-            textcoords="offset points",
-            fontsize=9,
-            color=colour_method(name),
-        )
+        annotate_point(axes[0], name, (ridges[0], y), offset, colour_method(name))
     edge = axes[-1].get_xlim()[1]
-    label_ends(
-        axes[-1],
-        [
-            (NAMES.get(name, name), edge, float(table[name].accuracy), colour_method(name))
-            for name in lines
-        ],
-    )
+    levels = {name: float(table[name].accuracy) for name in lines}
+    labels = [(NAMES.get(name, name), edge, levels[name], colour_method(name)) for name in lines]
+    label_ends(axes[-1], labels)
     wrap_caption(axes[0], f"{table.best} has the highest accuracy", table.title, WRAP)
     return save(figure, path)
 
@@ -153,14 +136,8 @@ def draw_times(axes: Axes, table: Comparison[Accuracy]) -> None:
     axes.set_xscale("log")
     axes.set_xlabel("training time: step x steps of fine-tuning", color=INK)
     where = int(0.6 * later.sum())
-    axes.annotate(
-        "fine-tuning, stopped",
-        (found.times[later][where], found.accuracy[later][where]),
-        xytext=(6, 6),
-        textcoords="offset points",
-        fontsize=9,
-        color=colour_method("ftfa"),
-    )
+    at = (found.times[later][where], found.accuracy[later][where])
+    annotate_point(axes, "fine-tuning, stopped", at, (6, 6), colour_method("ftfa"))
 
 
 def draw_accuracy_path(found: FineTuning[Accuracy], path: str | Path) -> Path:
@@ -174,46 +151,33 @@ def draw_accuracy_path(found: FineTuning[Accuracy], path: str | Path) -> Path:
     t, accuracy = found.times[order], found.accuracy[order]
     wide = t[-1] > 50 * t[t > 0].min(initial=np.inf)
     if wide and t[0] == 0:  # a logarithmic axis has no 0: the shared model is a line
-        axes.axhline(float(accuracy[0]), color=colour_method("fedavg"), linewidth=1.3)
-        axes.text(
-            0.99,
-            float(accuracy[0]),
-            "fedavg",
-            transform=axes.get_yaxis_transform(),
-            fontsize=9,
-            ha="right",
-            va="bottom",
-            color=colour_method("fedavg"),
-        )
-        t, accuracy = t[1:], accuracy[1:]
+        level = float(accuracy[0])
+        tint = colour_method("fedavg")
+        axes.axhline(level, color=tint, linewidth=1.3)
+        look: dict[str, Any] = {"fontsize": 9, "ha": "right", "va": "bottom", "color": tint}
+        axes.text(0.99, level, "fedavg", transform=axes.get_yaxis_transform(), **look)
+        t = t[1:]
+        accuracy = accuracy[1:]
     draw_peak(axes, t, accuracy, (best, top), colour_method("ftfa"))
     axes.set_xscale("log" if wide else "linear")
-    axes.set_xlabel(
-        "training time: step x steps" if found.step is None else "gradient steps", color=INK
-    )
+    unit = "training time: step x steps" if found.step is None else "gradient steps"
+    axes.set_xlabel(unit, color=INK)
     axes.set_ylabel("accuracy on fresh samples", fontsize=9, color=INK)
-    wrap_caption(
-        axes,
-        f"Early stopping: stop at {found.unit} {best:.4g}, accuracy {100 * top:.2f}%",
-        found.title,
-        WRAP,
-    )
+    title = f"Early stopping: stop at {found.unit} {best:.4g}, accuracy {100 * top:.2f}%"
+    wrap_caption(axes, title, found.title, WRAP)
     return save(figure, path)
 
 
 def draw_accuracy_diagram(diagram: Diagram, path: str | Path) -> Path:
-    """Percentage points by which one method leads over two parameters, or both accuracies
-    over one.
-    """
+    """Points by which one method leads over two parameters, or both accuracies over one."""
     figure, axes = canvas(6.6, 4.6)
     names = list(diagram.axes)
     if len(names) == 1:
         show_percent(axes)
-        x, ends = diagram.axes[names[0]], []
-        for name, accuracy in (
-            (diagram.first, diagram.first_values),
-            (diagram.second, diagram.second_values),
-        ):
+        x = diagram.axes[names[0]]
+        ends = []
+        first, second = diagram.first_values, diagram.second_values
+        for name, accuracy in ((diagram.first, first), (diagram.second, second)):
             axes.plot(x, accuracy, color=colour_method(name), linewidth=2)
             ends.append((name, float(x[-1]), float(accuracy[-1]), colour_method(name)))
         for row in diagram.boundary:
@@ -234,18 +198,10 @@ def draw_accuracy_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
     """The lead over two parameters, with the boundary."""
     (x_name, x), (y_name, y) = diagram.axes.items()
     most = max(float(np.nanmax(np.abs(diagram.gain))), 1e-6)
-    ramp = LinearSegmentedColormap.from_list(
-        "winner", [colour_method(diagram.second), "#ffffff", colour_method(diagram.first)]
-    )
-    shades = axes.pcolormesh(
-        x,
-        y,
-        diagram.gain.T,
-        cmap=ramp,
-        norm=TwoSlopeNorm(0, -most, most),
-        shading="nearest",
-        rasterized=True,
-    )
+    ends = [colour_method(diagram.second), PAPER, colour_method(diagram.first)]
+    ramp = LinearSegmentedColormap.from_list("winner", ends)
+    look: dict[str, Any] = {"cmap": ramp, "shading": "nearest", "rasterized": True}
+    shades = axes.pcolormesh(x, y, diagram.gain.T, norm=TwoSlopeNorm(0, -most, most), **look)
     if diagram.boundary.size:
         axes.scatter(diagram.boundary[:, 0], diagram.boundary[:, 1], s=3, color=INK, linewidths=0)
     bar = figure.colorbar(shades, ax=axes, shrink=0.85, pad=0.02)
@@ -267,14 +223,9 @@ def draw_accuracy_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
                 for index, size in zip((rows, columns), won.shape, strict=True)
             ]
             at = np.argmin(away[0] ** 2 + away[1] ** 2)
-            style: dict[str, Any] = {
-                "ha": "center",
-                "va": "center",
-                "fontsize": 10,
-                "fontweight": "bold",
-                "color": INK,
-            }
-            axes.text(x[rows[at]], y[columns[at]], f"{name} wins", **style)
+            style: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}
+            place = (x[rows[at]], y[columns[at]])
+            axes.text(*place, f"{name} wins", fontsize=10, color=INK, **style)
 
 
 def draw_simulated_accuracies(simulation: Simulation[SimulatedAccuracy], path: str | Path) -> Path:
@@ -282,40 +233,21 @@ def draw_simulated_accuracies(simulation: Simulation[SimulatedAccuracy], path: s
     names = list(simulation)
     figure, axes = canvas(7.2, 1.3 + 0.42 * len(names))
     axes.spines[["top", "right"]].set_visible(False)
+    tick: dict[str, Any] = {"marker": "|", "markersize": 15, "markeredgewidth": 1.6, "color": INK}
     for place, name in enumerate(names):
         row = simulation[name]
-        axes.hlines(place, row.low, row.high, color=colour_method(name), linewidth=5, alpha=0.35)
+        tint = colour_method(name)
+        axes.hlines(place, row.low, row.high, color=tint, linewidth=5, alpha=0.35)
         predicted = float(row.predicted.accuracy)
-        axes.plot(
-            [predicted],
-            [place],
-            linestyle="none",
-            marker="|",
-            markersize=15,
-            markeredgewidth=1.6,
-            color=INK,
-        )
-        axes.plot(
-            [row.accuracy],
-            [place],
-            linestyle="none",
-            marker="o",
-            markersize=5,
-            color=colour_method(name),
-        )
-        text, at = (
-            f"{100 * row.accuracy:.2f}% ± {100 * row.error:.2f}",
-            (max(row.high, predicted), place),
-        )
-        axes.annotate(
-            text, at, xytext=(8, 0), textcoords="offset points", va="center", fontsize=9, color=INK
-        )
+        axes.plot([predicted], [place], linestyle="none", **tick)
+        axes.plot([row.accuracy], [place], linestyle="none", marker="o", markersize=5, color=tint)
+        text = f"{100 * row.accuracy:.2f}% ± {100 * row.error:.2f}"
+        at = (max(row.high, predicted), place)
+        annotate_point(axes, text, at, (8, 0), INK, va="center")
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
-    low, high = (
-        min(row.low for row in simulation.values()),
-        max(row.high for row in simulation.values()),
-    )
+    low = min(row.low for row in simulation.values())
+    high = max(row.high for row in simulation.values())
     axes.set_xlim(low - 0.05 * (high - low), high + 0.25 * (high - low))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
     axes.xaxis.grid(color=FAINT, linewidth=0.6)
@@ -333,9 +265,7 @@ SMALL = (272, 132)  # pixels of a histogram
 
 
 class Bar(NamedTuple):
-    """A value with its ends (NaN: none), and what was measured beside it (a second, hollow mark),
-    if anything was.
-    """
+    """A value with its ends (NaN: none), and what was measured beside it (a hollow mark)."""
 
     name: str
     value: float
@@ -348,39 +278,26 @@ class Bar(NamedTuple):
 def draw_bars(
     bars: Sequence[Bar], across: str, percent: bool, screen: Screen | None = None
 ) -> Figure:
-    """A mark and its interval for each algorithm; those without a finite value are left out.
-    screen: for a page.
-    """
+    """A mark and interval for each algorithm with a finite value. screen: for a page."""
     drawn = [bar for bar in bars if math.isfinite(bar.value)]
     if screen is None:
-        letters, (figure, axes) = 9.0, canvas(6.4, 1.0 + 0.42 * len(drawn))
+        letters = 9.0
+        (figure, axes) = canvas(6.4, 1.0 + 0.42 * len(drawn))
     else:
         names = 8 * max(len(bar.name) for bar in drawn) + 14
-        letters, (figure, axes) = (
-            LETTERS,
-            page_canvas(screen.width, ROW * len(drawn) + 56, left=names, bottom=48),
-        )
+        height = ROW * len(drawn) + 56
+        letters = LETTERS
+        figure, axes = page_canvas(screen.width, height, left=names, bottom=48)
     marks = marks_of(bar.name for bar in drawn)
     for place, bar in enumerate(drawn):
-        mark, ends = marks[bar.name], [bar.low, bar.high]
+        mark = marks[bar.name]
+        ends = [bar.low, bar.high]
         if np.isfinite(ends).all():
-            axes.plot(
-                ends,
-                [place, place],
-                color=mark.colour,
-                linewidth=5,
-                alpha=0.35,
-                solid_capstyle="round",
-            )
-        size = 10 if bar.best else 7
-        axes.plot(
-            [bar.value],
-            [place],
-            marker=mark.marker,
-            markersize=size,
-            color=mark.colour,
-            linestyle="none",
-        )
+            line: dict[str, Any] = {"linewidth": 5, "alpha": 0.35, "solid_capstyle": "round"}
+            axes.plot(ends, [place, place], color=mark.colour, **line)
+        point: dict[str, Any] = {"marker": mark.marker, "color": mark.colour}
+        point["markersize"] = 10 if bar.best else 7
+        axes.plot([bar.value], [place], linestyle="none", **point)
         if bar.beside is not None and math.isfinite(bar.beside):
             look: dict[str, Any] = {"markerfacecolor": PAPER, "markeredgecolor": mark.colour}
             axes.plot([bar.beside], [place], marker="o", markersize=5.5, linestyle="none", **look)
@@ -388,14 +305,8 @@ def draw_bars(
             text = ACCURACY.show(bar.value) if percent else f"{bar.value:.3g}"
             last = max(each for each in (bar.value, bar.high) if math.isfinite(each))
             weight = "bold" if bar.best else "normal"
-            offset: dict[str, Any] = {
-                "xytext": (8, 0),
-                "textcoords": "offset points",
-                "va": "center",
-            }
-            axes.annotate(
-                text, (last, place), fontsize=letters, color=INK, fontweight=weight, **offset
-            )
+            at = (last, place)
+            annotate_point(axes, text, at, (8, 0), INK, va="center", fontweight=weight)
     axes.set_yticks(range(len(drawn)), [bar.name for bar in drawn])
     for bar, label in zip(drawn, axes.get_yticklabels(), strict=True):
         label.set_fontweight("bold" if bar.best else "normal")
@@ -413,9 +324,7 @@ def draw_bars(
 
 
 def draw_advice(advice: Result, path: str | Path) -> Path:
-    """Values and intervals by algorithm, from the rows of any advice; the recommended one in
-    bold.
-    """
+    """Values and intervals by algorithm, from any advice's rows; the recommended one in bold."""
     rows = [row for row in advice.table() if row.get("predicted", row.get("accuracy")) is not None]
     metric = ACCURACY if "accuracy" in rows[0] else LOSS
     bars = []
@@ -431,9 +340,7 @@ def draw_advice(advice: Result, path: str | Path) -> Path:
 
 
 def bin_edges(values: Array) -> Array:
-    """The ends of a histogram's bars: round numbers, 0 among them; what lies beyond is counted in
-    the last bars.
-    """
+    """The ends of a histogram's bars: round numbers, with 0; the last bars count the rest."""
     low, high = (float(np.percentile(values, at)) for at in (0.5, 99.5))
     marks = MaxNLocator(BINS, steps=[1, 2, 5, 10]).tick_values(min(low, 0.0), max(high, 0.0))
     step = float(marks[1] - marks[0])

@@ -1,5 +1,4 @@
-"""Accuracy or loss against rounds: an experiment's sweeps, the gains of personalization, the runs
-of `train`; tuned settings.
+"""Accuracy or loss against rounds: sweeps, gains of personalization, runs of `train`; tuning.
 
 One drawing serves them all, in files and in pages: a line with markers per algorithm, a band from
 the worst to the best trial; published curves lie beside ours, dotted and hollow.
@@ -67,9 +66,7 @@ LARGE = {"*": 10.0, "s": 5.5, "o": 6.0, "D": 5.5}
 
 
 class Words(NamedTuple):
-    """What stands on a figure: its title, what is under it, and its axes; `names` of curves, where
-    not their keys.
-    """
+    """The words on a figure: title, caption and axes; `names` of curves if not their keys."""
 
     title: str
     under: list[str]
@@ -87,9 +84,7 @@ def draw_curves(
     loss: bool,
     screen: Screen | None = None,
 ) -> Figure:
-    """Curves with their bands; those in percent or losses as they are given. screen: for a page,
-    without a title.
-    """
+    """Curves with bands, in percent or losses as given. screen: for a page, without a title."""
     order = rank_curves(ours, published, loss)
     labels = {
         (key, paper): label_curve(words.names.get(key, key), held[key], loss, paper=paper)
@@ -101,10 +96,8 @@ def draw_curves(
     if screen is None:
         figure, axes = canvas(7.6, 4.6)
     else:
-        letters, columns = (
-            LETTERS,
-            max(int(screen.width / (50 + 7 * max(map(len, labels.values())))), 1),
-        )
+        letters = LETTERS
+        columns = max(int(screen.width / (50 + 7 * max(map(len, labels.values())))), 1)
         below = ROW * -(-len(labels) // columns) + 6
         figure, axes = page_canvas(
             screen.width, screen.height + below, left=46, bottom=44 + below, top=24
@@ -113,7 +106,8 @@ def draw_curves(
     handles = {}
     for key in reversed(order):
         # a dashed line may coincide with a solid one: it goes on top
-        mark, over = (marks[key], 2.5 if marks[key].dash else 2.0)
+        mark = marks[key]
+        over = 2.5 if marks[key].dash else 2.0
         for paper, held in ((True, published), (False, ours)):
             if key in held:
                 draw_curve(axes, held[key], mark, over, labels[key, paper], paper=paper)
@@ -248,8 +242,7 @@ def line_style(mark: Mark, paper: bool) -> dict[str, Any]:
 def draw_figures(
     results: Results, folder: str | Path, published: Published | None = None
 ) -> list[Path]:
-    """Draw everything that results hold into a folder; returns the files, each figure as PDF, PNG
-    and CSV.
+    """Draw all that results hold into a folder; returns the files, figures as PDF, PNG, CSV.
 
     seeds, splits: accuracy (regression: loss) against rounds, mean and worst to best trial.
     gains-ALGORITHM: the same by epochs of personalization. tuned: the chosen settings as a table.
@@ -326,7 +319,8 @@ def draw_sweep(
         across="rounds (local training: epochs)" if alone else "rounds",
         up=vertical_label(results),
     )
-    marks, loss = marks_of([*curves, *published]), results.statistic == "loss"
+    marks = marks_of([*curves, *published])
+    loss = results.statistic == "loss"
     drawn = scale_curves(results, curves), scale_curves(results, published)
     return draw_curves(*drawn, marks, words, loss=loss, screen=screen)
 
@@ -342,7 +336,8 @@ def draw_gains(
         up=vertical_label(results),
         names={epochs: describe_epochs(epochs) for epochs in (*by_epochs, *published)},
     )
-    marks, loss = scale_of([*by_epochs, *published]), results.statistic == "loss"
+    marks = scale_of([*by_epochs, *published])
+    loss = results.statistic == "loss"
     drawn = scale_curves(results, by_epochs), scale_curves(results, published)
     return draw_curves(*drawn, marks, words, loss=loss, screen=screen)
 
@@ -371,9 +366,7 @@ def describe_trials(curves: Curves, what: str) -> str:
 
 
 def curve_rows(first: str, ours: Curves, published: Curves) -> list[list[Any]]:
-    """The numbers of curves: one row per curve and round, in fractions, with every trial's
-    range.
-    """
+    """The numbers of curves: a row per curve and round, in fractions, with every trial's range."""
     rows: list[list[Any]] = [[first, "source", "round", "trials", "mean", "lowest", "highest"]]
     for source, curves in (("ours", ours), ("paper", published)):
         for name, curve in curves.items():
@@ -473,7 +466,8 @@ def draw_training(histories: Histories, path: str | Path) -> Path:
             tuple(group.rounds), scale * group.curves(f"shared_{quantity}").mean(0, keepdims=True)
         )
         if not np.array_equal(shared.mean, next(iter(curves.values())).mean, equal_nan=True):
-            curves["shared model"], marks["shared model"] = shared, Mark("shared", INK, "")
+            curves["shared model"] = shared
+            marks["shared model"] = Mark("shared", INK, "")
     # without sharing there are no rounds, only passes
     kinds = {group.algorithm.shares_nothing for group in groups.values()}
     words = Words(
@@ -497,9 +491,7 @@ def only_one(groups: list[Configuration]) -> Configuration | None:
 
 
 def dash_protocol(group: Configuration, mark: Mark, groups: dict[str, Configuration]) -> Mark:
-    """A mark as it is; under several protocols with a line style for each, as the colour is the
-    algorithm's.
-    """
+    """A mark as it is; among several protocols each has a line style, the algorithm the colour."""
     protocols = list(dict.fromkeys(each.protocol for each in groups.values()))
     if len(protocols) == 1:
         return mark

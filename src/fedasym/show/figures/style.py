@@ -1,5 +1,4 @@
-"""One look for all figures: a colour, a marker and a line for each algorithm, quiet axes; to files,
-or into pages as SVG.
+"""One look for all figures: marks of algorithms, quiet axes; to files, or into pages as SVG.
 
 No global state of matplotlib is touched. In a page a figure is part of it: its letters are text in
 the page's own font, its colours are the page's, which are others on a dark screen, and its points
@@ -31,9 +30,7 @@ from fedasym.core.errors import InvalidInput, path_of
 
 
 class Mark(NamedTuple):
-    """A colour, a marker and a dash pattern (empty: a solid line); `key` is a safe name for it in
-    style sheets.
-    """
+    """A colour, a marker, a dash pattern (empty: solid); `key`: a safe name for style sheets."""
 
     key: str
     colour: str
@@ -47,25 +44,12 @@ ALGORITHMS = {
     if each.colour and each.marker
 }
 SPARE = tuple(  # algorithms that the paper does not name
-    Mark(f"spare{at}", colour, marker)
-    for at, (colour, marker) in enumerate(
-        (("#222222", "p"), ("#8c6d31", "h"), ("#6a3d9a", ">"), ("#b15928", "d"), ("#17717a", "^"))
-    )
+    Mark(f"spare{at}", look[:7], look[7])
+    for at, look in enumerate(("#222222p", "#8c6d31h", "#6a3d9a>", "#b15928d", "#17717a^"))
 )
-STEPS = tuple(  # a scale from little to much: epochs of personalization
-    Mark(f"step{at}", colour, marker)
-    for at, (colour, marker) in enumerate(
-        (
-            ("#7a7a7a", "v"),
-            ("#b5830b", "s"),
-            ("#d1602b", "D"),
-            ("#b03060", "X"),
-            ("#7a3b9a", "<"),
-            ("#2f3f9f", "o"),
-            ("#17717a", "*"),
-        )
-    )
-)
+SCALE = ("#7a7a7av", "#b5830bs", "#d1602bD", "#b03060X", "#7a3b9a<", "#2f3f9fo", "#17717a*")
+# a scale from little to much: epochs of personalization
+STEPS = tuple(Mark(f"step{at}", look[:7], look[7]) for at, look in enumerate(SCALE))
 EVERY = (*ALGORITHMS.values(), *SPARE, *STEPS)
 
 INK, SOFT, FAINT, PAPER = "#222222", "#666666", "#d9d9d9", "#ffffff"
@@ -74,15 +58,8 @@ FORMATS = ("png", "svg", "pdf")
 DPI = 72  # at which a unit of an SVG is a pixel
 LETTERS = 12.0  # pixels of letters in a page
 RIGHT = 14  # pixels beside the axes of a page's figure
-# the page's own
-UNSAID = (
-    "font",
-    "font-family",
-    "font-size",
-    "stroke-linecap",
-    "stroke-linejoin",
-    "stroke-dashoffset",
-)
+UNSAID: tuple[str, ...] = ("font", "font-family", "font-size")  # the page's own
+UNSAID += ("stroke-linecap", "stroke-linejoin", "stroke-dashoffset")
 NAMESPACE = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 # The variables of style.css; every mark has one of its own.
@@ -98,15 +75,13 @@ def marks_of(names: Iterable[str]) -> dict[str, Mark]:
     """
     found: dict[str, Mark] = {}
     spare = 0
-    for name in names:
-        if name in found:
-            continue
+    for name in dict.fromkeys(names):
         if name in ALGORITHMS:
             found[name] = ALGORITHMS[name]
             continue
-        mark, known = SPARE[spare % len(SPARE)], REGISTRY.at_hand(name)
-        chosen = mark if known is None else mark._replace(marker=known.marker or mark.marker)
-        found[name] = chosen
+        mark = SPARE[spare % len(SPARE)]
+        known = REGISTRY.at_hand(name)
+        found[name] = mark if known is None else mark._replace(marker=known.marker or mark.marker)
         spare += 1
     return found
 
@@ -121,9 +96,7 @@ def scale_of(names: Iterable[str]) -> dict[str, Mark]:
 
 
 def luminance(colour: str) -> float:
-    """Relative luminance of a colour, by the definition of the Web Content Accessibility
-    Guidelines.
-    """
+    """Relative luminance of a colour, as the Web Content Accessibility Guidelines define it."""
     parts = [int(colour[at : at + 2], 16) / 255 for at in (1, 3, 5)]
     red, green, blue = (
         part / 12.92 if part <= 0.04045 else ((part + 0.055) / 1.055) ** 2.4 for part in parts
@@ -142,8 +115,7 @@ def contrast(first: str, second: str) -> float:
 
 
 def readable_shade(colour: str, background: str, least: float = 3.0) -> str:
-    """The colour itself, or the nearest shade of it that stands out from the background: 3 is asked
-    of graphics.
+    """The colour, or its nearest shade that stands out from the background: graphics need 3.
 
     >>> readable_shade("#0072b2", "#ffffff"), readable_shade("#e69f00", "#ffffff")
     ('#0072b2', '#c68900')
@@ -217,23 +189,21 @@ def wrap_caption(axes: Axes, title: str, subtitle: str, width: int) -> None:
     caption(axes, title + "\n" * (len(lines) - 1), "\n".join(lines))
 
 
+def annotate_point(
+    axes: Axes, text: str, at: tuple[Any, Any], offset: tuple[float, float], tint: str, **look: Any
+) -> None:
+    """Small words beside a point, moved by pixels."""
+    near: dict[str, Any] = {"xytext": offset, "textcoords": "offset points", "fontsize": 9} | look
+    axes.annotate(text, at, color=tint, **near)
+
+
 def label_ends(axes: Axes, ends: list[tuple[str, float, float, str]]) -> None:
-    """Name curves at their last points (name, x, y, colour), moved apart vertically where they
-    would overlap.
-    """
+    """Name curves at their last points (name, x, y, colour), moved apart where they overlap."""
     low, high = axes.get_ylim()
     placed = -1.0
     for name, x, y, tint in sorted(ends, key=lambda end: end[2]):
         placed = max(placed + 0.05, (y - low) / (high - low))
-        axes.annotate(
-            name,
-            (x, low + placed * (high - low)),
-            xytext=(5, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=9,
-            color=tint,
-        )
+        annotate_point(axes, name, (x, low + placed * (high - low)), (5, 0), tint, va="center")
 
 
 def save(figure: Figure, path: str | Path) -> Path:
@@ -263,8 +233,7 @@ def embed(
     description: str,
     read: Callable[[float, float], str] | None = None,
 ) -> Markup:
-    """A figure as part of a page: SVG without styles of its own, which the page's policy would
-    refuse.
+    """A figure as part of a page: SVG without styles of its own, which its policy refuses.
 
     key: unique in the page. name: a class. title, description: for those who do not see it. read: a
     point of a curve in words; the curve's group has its name.
@@ -276,10 +245,8 @@ def embed(
     root = ET.fromstring(text.getvalue())
     plain = ET.Element("svg", {"viewBox": root.get("viewBox", ""), "class": name, "role": "img"})
     plain.set("aria-labelledby", f"{key}-title {key}-description")
-    for kind, words in (("title", title), ("description", description)):
-        ET.SubElement(
-            plain, "desc" if kind == "description" else kind, {"id": f"{key}-{kind}"}
-        ).text = words
+    for tag, kind, words in (("title", "title", title), ("desc", "description", description)):
+        ET.SubElement(plain, tag, {"id": f"{key}-{kind}"}).text = words
     plain.extend(each for each in root if each.tag == f"{NAMESPACE}g")
     plain.extend(
         each
@@ -287,7 +254,8 @@ def embed(
         if each.tag == f"{NAMESPACE}defs" and each.find(f"{NAMESPACE}clipPath") is not None
     )
     for each in plain.iter():
-        each.tag, each.tail = each.tag.removeprefix(NAMESPACE), None
+        each.tag = each.tag.removeprefix(NAMESPACE)
+        each.tail = None
         each.text = each.text.strip() or None if each.text else None
         write_attributes(each)
     if read is not None:
@@ -343,7 +311,8 @@ def tell_points(figure: Figure, svg: ET.Element, read: Callable[[float, float], 
     groups = {each.get("id"): each for each in svg.iter("g")}
     for axes in figure.axes:
         for line in axes.get_lines():
-            name, group = line.get_gid(), groups.get(line.get_gid())
+            name = line.get_gid()
+            group = groups.get(line.get_gid())
             if name is None or group is None:
                 continue
             x, y = (np.asarray(each, dtype=float) for each in line.get_data())
@@ -383,9 +352,7 @@ def tell_bars(figure: Figure, svg: ET.Element) -> None:
 
 
 def rename_ids(svg: ET.Element, key: str) -> None:
-    """Short names that are unique in the page for what is referred to; others are dropped, and so
-    are groups of one.
-    """
+    """Short unique names for what is referred to; other names and groups of one are dropped."""
     text = ET.tostring(svg, encoding="unicode")
     names = sorted(set(re.findall(r'(?:url\(|href=")#([\w-]+)', text)))
     fresh = {name: f"f{zlib.crc32(key.encode()) % 16**5:x}-{at}" for at, name in enumerate(names)}
@@ -418,13 +385,8 @@ def marker_shape(letter: str, radius: float) -> str:
     style = MarkerStyle(letter)
     path = style.get_path().transformed(style.get_transform())
     scale = radius / np.sqrt(np.mean(np.sum(np.asarray(path.vertices)[:-1] ** 2, axis=1)))
-    words = {
-        path.MOVETO: "M",
-        path.LINETO: "L",
-        path.CURVE3: "Q",
-        path.CURVE4: "C",
-        path.CLOSEPOLY: "Z",
-    }
+    codes = (path.MOVETO, path.LINETO, path.CURVE3, path.CURVE4)
+    words = dict(zip(codes, "MLQC", strict=True))
     parts = []
     for vertices, code in path.iter_segments(curves=True):
         places = " ".join(

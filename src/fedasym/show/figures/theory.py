@@ -1,6 +1,4 @@
-"""Figures of predictions: losses of algorithms, who beats whom, early stopping, rounds, simulations
-beside the theory.
-"""
+"""Figures of predictions: losses, who beats whom, early stopping, rounds, simulations."""
 
 from __future__ import annotations
 
@@ -20,6 +18,7 @@ from fedasym.show.figures.style import (
     ALGORITHMS,
     FAINT,
     INK,
+    annotate_point,
     canvas,
     caption,
     colour,
@@ -55,10 +54,8 @@ def draw_table(table: Comparison[Risk], path: str | Path) -> Path:
         )
     names = list(table)
     figure, axes = canvas(6.4, 0.9 + 0.42 * len(names))
-    bias, variance = (
-        np.array([float(getattr(table[name], part)) for name in names])
-        for part in ("bias", "variance")
-    )
+    bias = np.array([float(each.bias) for each in table.values()])
+    variance = np.array([float(each.variance) for each in table.values()])
     finite = np.isfinite(bias + variance)
     top = (bias + variance)[finite].max(initial=0) or 1.0
     lowest = (bias + variance).min() * (1 + table.metric.tie)
@@ -68,37 +65,20 @@ def draw_table(table: Comparison[Risk], path: str | Path) -> Path:
             axes.text(0.01 * top, row, "unbounded", va="center", fontsize=9, color=INK)
             continue
         axes.barh(row, bias[row], color=tint, height=0.62)
-        axes.barh(
-            row,
-            variance[row],
-            left=bias[row],
-            facecolor="white",
-            edgecolor=tint,
-            hatch="////",
-            height=0.62,
-        )
+        hatched: dict[str, Any] = {"facecolor": "white", "edgecolor": tint, "hatch": "////"}
+        axes.barh(row, variance[row], left=bias[row], height=0.62, **hatched)
         ridge = table[name].ridge
-        text = number(bias[row] + variance[row]) + (
-            "" if ridge is None else f"  (ridge {number(ridge)})"
-        )
-        weight = "bold" if bias[row] + variance[row] <= lowest else "normal"
-        axes.text(
-            bias[row] + variance[row] + 0.012 * top,
-            row,
-            text,
-            va="center",
-            fontsize=9,
-            color=INK,
-            fontweight=weight,
-        )
+        loss = bias[row] + variance[row]
+        text = number(loss) + ("" if ridge is None else f"  (ridge {number(ridge)})")
+        look: dict[str, Any] = {"va": "center", "fontsize": 9, "color": INK}
+        weight = "bold" if loss <= lowest else "normal"
+        axes.text(loss + 0.012 * top, row, text, fontweight=weight, **look)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.3 * top)
     axes.xaxis.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
-    axes.set_xlabel(
-        "test loss above the noise floor: bias (solid) + variance (hatched)", fontsize=9, color=INK
-    )
+    axes.set_xlabel(f"{LOSS_LABEL}: bias (solid) + variance (hatched)", fontsize=9, color=INK)
     caption(axes, f"{table.best} has the lowest loss", table.title)
     return save(figure, path)
 
@@ -122,10 +102,8 @@ def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
 def draw_losses(axes: Axes, diagram: Diagram) -> None:
     """Two losses over one parameter, and where they cross."""
     ends = []
-    (name, x), losses = (
-        next(iter(diagram.axes.items())),
-        (diagram.first_values, diagram.second_values),
-    )
+    name, x = next(iter(diagram.axes.items()))
+    losses = (diagram.first_values, diagram.second_values)
     for label, loss in zip((diagram.first, diagram.second), losses, strict=True):
         marker = marks_of([label])[label].marker if x.size < 15 else None
         axes.plot(x, loss, color=colour(label), linewidth=2, marker=marker, markersize=5)
@@ -133,15 +111,8 @@ def draw_losses(axes: Axes, diagram: Diagram) -> None:
         ends.append((label, float(x[last]), float(loss[last]), colour(label)))
     for row in diagram.boundary:
         axes.axvline(row[0], color=INK, linewidth=0.8, linestyle=":")
-        axes.text(
-            row[0],
-            0.98,
-            f" {row[0]:.4g}",
-            transform=axes.get_xaxis_transform(),
-            fontsize=8,
-            va="top",
-            color=INK,
-        )
+        look: dict[str, Any] = {"fontsize": 8, "va": "top", "color": INK}
+        axes.text(row[0], 0.98, f" {row[0]:.4g}", transform=axes.get_xaxis_transform(), **look)
     axes.set_xlabel(name, color=INK)
     axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
     axes.margins(x=0.1)
@@ -154,21 +125,12 @@ def draw_losses(axes: Axes, diagram: Diagram) -> None:
 def draw_phases(axes: Axes, diagram: Diagram) -> QuadMesh:
     """The ratio of losses over two parameters, with the exact boundary."""
     (x_name, x), (y_name, y) = diagram.axes.items()
-    ramp = LinearSegmentedColormap.from_list(
-        "winner", [colour(diagram.second), "#ffffff", colour(diagram.first)]
-    )
-    gain = np.clip(
-        np.nan_to_num(diagram.gain, posinf=STEEPEST, neginf=-STEEPEST), -STEEPEST, STEEPEST
-    )
-    shades = axes.pcolormesh(
-        x,
-        y,
-        gain.T,
-        cmap=ramp,
-        norm=TwoSlopeNorm(0, -STEEPEST, STEEPEST),
-        shading="nearest",
-        rasterized=True,
-    )
+    ends = [colour(diagram.second), "#ffffff", colour(diagram.first)]
+    ramp = LinearSegmentedColormap.from_list("winner", ends)
+    gain = np.nan_to_num(diagram.gain, posinf=STEEPEST, neginf=-STEEPEST)
+    look: dict[str, Any] = {"cmap": ramp, "shading": "nearest", "rasterized": True}
+    norm = TwoSlopeNorm(0, -STEEPEST, STEEPEST)
+    shades = axes.pcolormesh(x, y, np.clip(gain, -STEEPEST, STEEPEST).T, norm=norm, **look)
     if diagram.boundary.size:
         axes.scatter(diagram.boundary[:, 0], diagram.boundary[:, 1], s=3, color=INK, linewidths=0)
     for name in (diagram.first, diagram.second):
@@ -186,17 +148,11 @@ def label_winner(axes: Axes, diagram: Diagram, name: str) -> None:
     if won.mean() < 0.02:
         return
     rows, columns = np.nonzero(won)
-    at = np.argmin(
-        (rows - np.median(rows)) ** 2 / won.shape[0] ** 2
-        + (columns - np.median(columns)) ** 2 / won.shape[1] ** 2
-    )
-    x, y = (
-        values[index[at]]
-        for values, index in zip(diagram.axes.values(), (rows, columns), strict=True)
-    )
-    axes.text(
-        x, y, f"{name} wins", ha="center", va="center", fontsize=10, fontweight="bold", color=INK
-    )
+    off = [(rows - np.median(rows)) / won.shape[0], (columns - np.median(columns)) / won.shape[1]]
+    at = np.argmin(off[0] ** 2 + off[1] ** 2)
+    across, up = diagram.axes.values()
+    look: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold", "color": INK}
+    axes.text(across[rows[at]], up[columns[at]], f"{name} wins", fontsize=10, **look)
 
 
 def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
@@ -208,27 +164,19 @@ def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
     order = np.argsort(path.times[finite])
     t = path.times[finite][order]
     ends = []
+    marker = "o" if t.size < 15 else None
     for label, values, tint in (
         ("loss", path.loss, INK),
         ("bias", path.bias, ALGORITHMS["fedavg"].colour),
         ("variance", path.variance, ALGORITHMS["ftfa"].colour),
     ):
         curve = values[finite][order]
-        axes.plot(
-            t, curve, color=tint, linewidth=2, marker="o" if t.size < 15 else None, markersize=4
-        )
+        axes.plot(t, curve, color=tint, linewidth=2, marker=marker, markersize=4)
         ends.append((label, float(t[-1]), float(curve[-1]), tint))
-    best = float(np.asarray(path.best.at))
+    best, least = float(np.asarray(path.best.at)), float(np.asarray(path.best.scores.loss))
     where = "train to convergence" if np.isinf(best) else f"stop at {path.unit} {best:.4g}"
     if best <= t[-1]:
-        axes.plot(
-            [best],
-            [float(path.best.scores.loss)],
-            marker="o",
-            color="#d55e00",
-            markersize=7,
-            zorder=3,
-        )
+        axes.plot([best], [least], marker="o", color="#d55e00", markersize=7, zorder=3)
     positive = t[t > 0]
     if positive.size > 1 and positive[-1] / positive[0] > 50:
         axes.set_xscale("symlog", linthresh=positive[0], linscale=0.4)
@@ -239,30 +187,22 @@ def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
     axes.margins(x=0.12)
     axes.grid(color=FAINT, linewidth=0.6)
     label_ends(axes, ends)
-    caption(
-        axes,
-        f"Early stopping: {where}, loss {float(np.asarray(path.best.scores.loss)):.4g}",
-        path.title,
-    )
+    caption(axes, f"Early stopping: {where}, loss {least:.4g}", path.title)
     return save(figure, target)
 
 
 def draw_simulation(simulation: Simulation[Simulated], path: str | Path) -> Path:
     """Draw a simulation to a file and return where it is."""
-    return (
-        draw_over_values(simulation, path)
-        if simulation.vary is not None
-        else draw_by_algorithm(simulation, path)
-    )
+    draw = draw_by_algorithm if simulation.vary is None else draw_over_values
+    return draw(simulation, path)
 
 
 def draw_over_values(simulation: Simulation[Simulated], path: str | Path) -> Path:
-    """Losses over the parameter that varies: the prediction for this many clients as a line, the
-    limit dashed.
-    """
+    """Losses over the parameter that varies: the prediction as a line, the limit dashed."""
     assert simulation.vary is not None
     name, values = simulation.vary
-    word, x = name.replace("_", " "), np.array(values, dtype=float)
+    word = name.replace("_", " ")
+    x = np.array(values, dtype=float)
     figure, axes = canvas(7.6, 4.8)
     wide = x[0] > 0 and x[-1] / x[0] >= WIDE
     fine = np.geomspace(x[0], x[-1], FINE) if wide else np.linspace(x[0], x[-1], FINE)
@@ -292,45 +232,29 @@ def draw_over_values(simulation: Simulation[Simulated], path: str | Path) -> Pat
 
 def draw_by_algorithm(simulation: Simulation[Simulated], path: str | Path) -> Path:
     """One row per algorithm, with one mark per kind of client where they differ."""
-    names, kinds = list(simulation), max(len(simulation.labels), 1)
+    names = list(simulation)
+    kinds = max(len(simulation.labels), 1)
     if kinds > MOST_KINDS:
         raise InvalidInput(
-            f"{kinds} kinds of clients are too many for one figure: draw at most {MOST_KINDS}, or"
-            " use table()"
+            f"{kinds} kinds of clients are too many for a figure: draw {MOST_KINDS}, or use table()"
         )
     figure, axes = canvas(7.6, 1.3 + 0.42 * len(names) * (1 + 0.45 * (kinds - 1)))
     for place, algorithm in enumerate(names):
-        row, tint = simulation[algorithm], colour(algorithm)
-        loss, low, high, predicted, limit = (
-            np.atleast_1d(each)
-            for each in (row.loss, row.low, row.high, row.predicted.loss, row.limit.loss)
-        )
+        row = simulation[algorithm]
+        tint = colour(algorithm)
+        values = (row.loss, row.low, row.high, row.predicted.loss, row.limit.loss)
+        loss, low, high, predicted, limit = map(np.atleast_1d, values)
         y = place + (np.arange(kinds) - (kinds - 1) / 2) * 0.8 / kinds
         axes.hlines(y, low, high, color=tint, linewidth=5, alpha=0.35)
-        axes.plot(
-            predicted,
-            y,
-            linestyle="none",
-            marker="|",
-            markersize=15,
-            markeredgewidth=1.6,
-            color=INK,
-        )
-        axes.plot(
-            limit, y, linestyle="none", marker="|", markersize=11, markeredgewidth=1.2, color=PALE
-        )
+        ticks: dict[str, Any] = {"linestyle": "none", "marker": "|"}
+        axes.plot(predicted, y, markersize=15, markeredgewidth=1.6, color=INK, **ticks)
+        axes.plot(limit, y, markersize=11, markeredgewidth=1.2, color=PALE, **ticks)
         axes.plot(loss, y, linestyle="none", marker="o", markersize=5, color=tint)
         for k in range(kinds):
             text = number(loss[k]) + ("" if kinds == 1 else f"  client {k}")
-            axes.annotate(
-                text,
-                (max(high[k], np.nan_to_num(predicted[k], posinf=0)), y[k]),
-                xytext=(8, 0),
-                textcoords="offset points",
-                va="center",
-                fontsize=9 if kinds == 1 else 7,
-                color=INK,
-            )
+            at = (max(high[k], np.nan_to_num(predicted[k], posinf=0)), y[k])
+            letters = 9 if kinds == 1 else 7
+            annotate_point(axes, text, at, (8, 0), INK, va="center", fontsize=letters)
     axes.set_yticks(range(len(names)), names)
     axes.invert_yaxis()
     axes.set_xlim(0, 1.2 * max(float(np.max(row.high)) for row in simulation.values()))
@@ -347,30 +271,18 @@ def draw_interval(axes: Axes, x: Array, middle: Any, low: Any, high: Any, tint: 
     axes.plot(x, middle, linestyle="none", marker="o", markersize=4.5, color=tint)
 
 
-def add_legend(
-    axes: Axes,
-    title: str,
-    subtitle: str,
-    where: Literal["best", "lower right"],
-    upright: bool = False,
-) -> None:
+Corner = Literal["best", "lower right"]
+
+
+def add_legend(axes: Axes, title: str, subtitle: str, where: Corner, upright: bool = False) -> None:
     """Legend and caption; a long subtitle in two lines."""
-    marks: dict[str, Any] = (
-        {"marker": "|", "markersize": 11, "linestyle": "none"} if upright else {}
-    )
-    plain, dashed = (
-        (marks, marks) if upright else ({"linewidth": 1.5}, {"linewidth": 1, "linestyle": DASHED})
-    )
+    dot: dict[str, Any] = {"marker": "o", "markersize": 4, "linestyle": "none"}
+    plain: dict[str, Any] = {"linewidth": 1.5}
+    dashed: dict[str, Any] = {"linewidth": 1, "linestyle": DASHED}
+    if upright:
+        plain = dashed = {"marker": "|", "markersize": 11, "linestyle": "none"}
     handles = [
-        Line2D(
-            [],
-            [],
-            color=INK,
-            marker="o",
-            markersize=4,
-            linestyle="none",
-            label="simulated, best to worst trial",
-        ),
+        Line2D([], [], color=INK, label="simulated, best to worst trial", **dot),
         Line2D([], [], color=INK, label="predicted for finitely many clients", **plain),
         Line2D([], [], color=PALE if upright else INK, label="limit of infinitely many", **dashed),
     ]
@@ -382,9 +294,7 @@ MOST_CURVES = 8
 
 
 def draw_rounds(result: Rounds, target: str | Path) -> Path:
-    """Draw the paths of one varied setting at the most, or a map of two; returns where the
-    file is.
-    """
+    """Draw the paths of at most one varied setting, or a map of two; returns the file."""
     return draw_map(result, target) if result.loss.ndim > 2 else draw_paths(result, target)
 
 
@@ -400,23 +310,18 @@ def draw_paths(result: Rounds, target: str | Path) -> Path:
         axes.plot(result.rounds, losses[i], color=tint, linewidth=2)
         reached = np.flatnonzero(np.isfinite(losses[i]))[-1]
         words = [f"{name} {values.reshape(-1)[i]:g}" for name, values in result.settings.items()]
-        ends.append(
-            (
-                ", ".join(words) or result.algorithm,
-                float(result.rounds[reached]),
-                float(losses[i][reached]),
-                tint,
-            )
-        )
+
+        label = ", ".join(words) or result.algorithm
+        last = float(result.rounds[reached]), float(losses[i][reached])
+        ends.append((label, *last, tint))
     if len(chosen) == 1:
         axes.plot(result.rounds, errors[0], color=INK, linewidth=1.4, linestyle=(0, (4, 2)))
-        ends.append(
-            ("excess of the shared model", float(result.rounds[-1]), float(errors[0][-1]), INK)
-        )
+        last = float(result.rounds[-1]), float(errors[0][-1])
+        ends.append(("excess of the shared model", *last, INK))
     if result.rounds[-1] > 50:
         axes.set_xscale("symlog", linthresh=1, linscale=0.4)
     axes.set_xlabel("communication rounds", color=INK)
-    axes.set_ylabel("test loss above the noise floor", fontsize=9, color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
     axes.set_ylim(bottom=0)
     axes.set_xlim(left=0)
     axes.margins(x=0.2)
@@ -443,10 +348,9 @@ def draw_map(result: Rounds, target: str | Path) -> Path:
         if values.min() > 0 and values.max() / values.min() >= 10:
             scale("log")
         (axes.set_xlabel if name == across else axes.set_ylabel)(name.replace("_", " "), color=INK)
-    figure.colorbar(mesh, ax=axes, label="test loss above the noise floor")
-    told = ", ".join(
-        f"{name} {value:g}".replace("_", " ") for name, value in result.best.settings.items()
-    )
+    figure.colorbar(mesh, ax=axes, label=LOSS_LABEL)
+    chosen = (f"{name} {value:g}" for name, value in result.best.settings.items())
+    told = ", ".join(chosen).replace("_", " ")
     entitle(axes, f"{result.algorithm} after its rounds: best at {told}", result)
     return save(figure, target)
 

@@ -1,3 +1,1 @@
-"""Classification: limits of accuracy and log-loss when clients train a last layer with the logistic
-or softmax loss.
-"""
+"""Classification: limits of accuracy and log-loss of last layers trained by softmax loss."""

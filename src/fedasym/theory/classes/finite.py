@@ -32,9 +32,7 @@ from fedasym.worlds.classes import Energies
 
 
 class PooledFit(NamedTuple):
-    """The pooled fit as a member of the population sees it (`member`), and as a new client does
-    (`new`).
-    """
+    """The pooled fit as a member (`member`) and as a new client (`new`) sees it."""
 
     member: RidgeFit
     new: State
@@ -95,9 +93,7 @@ LARGEST_GRID = 2_000_000  # nodes of a product grid: very strong signals make do
 
 
 class MemberFit(NamedTuple):
-    """A member's state, its overlap Q02 with the shared model, and the responses V22 and V20 of its
-    fit.
-    """
+    """A member's state, its overlap Q02 with the shared model, and its fit's responses V22, V20."""
 
     state: State
     Q02: Array
@@ -140,7 +136,8 @@ def member_fit(
     pooled: dict[tuple[float, ...], RidgeFit] = {}  # settings that differ in lam alone share it
     rows = []
     for i, (g, at, *others) in enumerate(zip(*(x.tolist() for x in flat), strict=True)):
-        one, key = e.take(i), (places[i], g, *others)
+        one = e.take(i)
+        key = (places[i], g, *others)
         if key not in pooled:
             pooled[key] = pooled_fit(one, g, *others).member
         rows.append(fit_one_member(one, pooled[key], g, at, *others))
@@ -151,9 +148,7 @@ def member_fit(
 def fit_one_member(
     e: Energies, first: RidgeFit, gamma: float, lam: float, m: float, mu: float, eps: float
 ) -> Array:
-    """(T2, Q22, Q02, V22, V20) of one setting; NaN where the pooled fit, `first`, or the client's
-    own diverges.
-    """
+    """(T2, Q22, Q02, V22, V20) of one setting; NaN where `first` or the client's fit diverges."""
     if bool(first.diverged):
         return np.full(5, np.nan)
     if np.isinf(lam):
@@ -176,9 +171,7 @@ def fit_one_member(
     )
 
     def unpacked(u: Array) -> Array:
-        """(T2, Q22, Q02, V22, V20); Q22 and V22 are iterated as logarithms, the others relative to
-        their size at the start.
-        """
+        """(T2, Q22, Q02, V22, V20): Q22 and V22 iterate as logarithms, others relative."""
         return np.asarray(np.where([False, True, False, True, False], np.exp(u), scale * u))
 
     def image(u: Array, _: object = None) -> Array:
@@ -210,7 +203,8 @@ def joint_means(x: Array, first: RidgeFit, rho: float, eps: float) -> JointMeans
     reach1 = max(abs(along0), abs(along2), np.sqrt(known), 1e-12)
     reach2 = max(across0, abs(across2), 1e-12)
     level, n1, n2 = grid_for(reach1, reach2)
-    (z1, weight1), (z2, weight2) = half_normal_nodes(n1, level), normal_nodes(n2, level)
+    (z1, weight1) = half_normal_nodes(n1, level)
+    (z2, weight2) = normal_nodes(n2, level)
     p, d = smooth_sigmoid(np.sqrt(known) * z1[None], np.array([np.sqrt(max(rho**2 - known, 0.0))]))
     p, d = eps + (1 - 2 * eps) * p[0], (1 - 2 * eps) * d[0]
     both = np.concatenate([z1, -z1])[:, None]
@@ -249,10 +243,11 @@ def grid_for(reach1: float, reach2: float) -> tuple[float, int, int]:
 def member_sums(
     e: Energies, gamma: float, lam: float, m: float, first: RidgeFit, R0: Array, at: JointMeans
 ) -> tuple[float, float, float, float, float]:
-    """(T2, Q22, Q02, V22, V20) from the means; R0 = 1/(H0 s + mu) of the pooled fit, a0 = M0 s R0
-    its share of theta_0.
-    """
-    s, h, gN, G00 = e.s, e.h, gamma / m, float(first.G)
+    """(T2, Q22, Q02, V22, V20) from the means; the pooled R0 = 1/(H0 s + mu), a0 = M0 s R0."""
+    s = e.s
+    h = e.h
+    gN = gamma / m
+    G00 = float(first.G)
     reach = at.H22 * s + lam
     Dn = np.divide(1.0, reach, out=np.zeros(reach.shape), where=reach > 0)
     A = (lam - at.H20 * s) * Dn

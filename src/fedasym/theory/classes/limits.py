@@ -1,12 +1,11 @@
-"""The limit of every pair of stages with classes, one case per theorem: two classes in many worlds
-at once, more in one.
+"""The limit of every pair of stages with classes: two in many worlds at once, more in one.
 
 `canonical_pair` says which pairs have one, for any number of classes; the rest is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -31,50 +30,34 @@ from fedasym.algorithms.registry import Algorithm
 from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
-from fedasym.theory.classes import metrics, optimum
+from fedasym.theory.classes import metrics, optimum, softmax
 from fedasym.theory.classes import softmax_ridge as ridges
 from fedasym.theory.classes.finite import member_fit as member_state
 from fedasym.theory.classes.finite import newcomer_fit, pooled_fit
 from fedasym.theory.classes.margins import fit_to_convergence
 from fedasym.theory.classes.metrics import State
-from fedasym.theory.classes.optimum import (
-    logistic_curvature,
-    ridge_at,
-    step_from_shared,
-    stopped_fits,
-)
+from fedasym.theory.classes.optimum import logistic_curvature, ridge_at
 from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
-from fedasym.theory.classes.softmax import (
-    SEARCH,
-    SoftmaxRule,
-    draw_points,
-    softmax_ceiling,
-    softmax_fedavg,
-    softmax_step,
-)
-from fedasym.theory.classes.softmax_ridge import (
-    SOFTMAX_PER_DECADE,
-    descent_clock,
-    fit_one_hot,
-    softmax_curvature,
-    stopped_softmax_fits,
-)
+from fedasym.theory.classes.softmax import SEARCH, SoftmaxRule, draw_points, softmax_fedavg
+from fedasym.theory.classes.softmax_ridge import SOFTMAX_PER_DECADE, softmax_curvature
+from fedasym.theory.classes.squared_labels import best_probe_ridge, fit_one_hot, fit_squares
+from fedasym.theory.roots import lowest_between, search_lowest
 from fedasym.worlds.classes import Energies
 
 # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
 FEW = 24
 PIECE = 512  # worlds of a large grid at once
-NODES, WIDTH = 6, np.log(3.5)  # of the quick search, about the rule over 1.25
+NODES = 6
+WIDTH = np.log(3.5)  # of the quick search, about the rule over 1.25
 COARSE = 17.0  # level of its quadrature
 EARLY, LATE = 1e-4, 1.5  # times that can match a ridge, in units of 1/ridge
 Pair = tuple[ServerStage, ClientStage]
+PARTS = ("T", "Q", "rho", "rest")  # of a state
 
 
 @dataclass(frozen=True, eq=False)
 class LogisticWorlds:
-    """Worlds along one axis: energies, aspect, flips, and how many clients there are (None:
-    infinitely many).
-    """
+    """Worlds along one axis: energies, aspect, flips, number of clients (None: infinite)."""
 
     e: Energies
     gamma: Array
@@ -117,18 +100,15 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
             raise underived_error(algorithm.name, "pFedMe's")
         case (Meta(), _):
             raise underived_error(algorithm.name, "MAML's")
-        case (
-            (Nothing(), Ridge())
-            | (AverageSquares(), Interpolate() | Ridge())
-            | (_, Posterior() | Truth())
-        ):
+        case (Nothing(), Ridge()) | (AverageSquares(), Interpolate() | Ridge()):
+            return pair
+        case (_, Posterior() | Truth()):
             return pair
         case (Average(), Keep() | Ridge() | Descend() | BestStep() | Flow() | BestTime()):
             return pair
     names = f"{type(algorithm.server).__name__} then {type(algorithm.personalise).__name__}"
-    works = (
-        "Nothing with Interpolate or Ridge, Average with Keep, Interpolate, Ridge, Descend or Flow"
-    )
+    works = "Nothing with Interpolate or Ridge"
+    works += ", Average with Keep, Interpolate, Ridge, Descend or Flow"
     raise NoFormula(
         f"{algorithm.name}: no accuracy is derived for the pair {names}; covered are {works};"
         " fa.train takes any pair"
@@ -144,9 +124,7 @@ def underived_error(name: str, whose: str) -> NoFormula:
 
 
 def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
-    """The state of a canonical pair at the given ridges or (None) the best; section numbers are
-    those of the theory.
-    """
+    """A canonical pair's state at given ridges or (None) the best; the theory's section numbers."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     match pair:
         case _, Posterior():  # 9.2
@@ -175,17 +153,14 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
         case AverageSquares(), client:  # 8
             return label_squares_state(worlds, client, ridge)
         case _, BestStep() | Descend(_, 1) as client:  # 6
-            one = step_from_shared(e, gamma, client.get("local_step"), eps)
+            one = optimum.step_from_shared(e, gamma, client.get("local_step"), eps)
             return LogisticAnswer(one.state, step=np.broadcast_to(one.step, gamma.shape))
     check_stable_step(pair[1], float(np.min(2 / logistic_curvature(e, gamma))))  # 7
     time = stopping_time(pair[1])
     best = best_time(worlds) if time is None else np.full(gamma.size, time)
-    fits = [
-        stopped_fits(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in range(gamma.size)
-    ]
-    parts = (
-        np.array([float(getattr(fit, part)) for fit in fits]) for part in ("T", "Q", "rho", "rest")
-    )
+    worlds_ = range(gamma.size)
+    fits = [optimum.stopped_fits(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in worlds_]
+    parts = (np.array([float(getattr(fit, part)) for fit in fits]) for part in PARTS)
     return LogisticAnswer(State(*parts), time=best)
 
 
@@ -195,13 +170,12 @@ def label_squares_state(
     """The least-squares classifier, fine-tuned to convergence or with a ridge."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if not isinstance(client, Ridge):
-        return LogisticAnswer(optimum.fit_squares(e, gamma, 0.0, eps).state, probable=False)
+        return LogisticAnswer(fit_squares(e, gamma, 0.0, eps).state, probable=False)
     if ridge is None:
-        ridge = optimum.best_probe_ridge(e, gamma, eps)
+        ridge = best_probe_ridge(e, gamma, eps)
         ridge = np.where(np.isnan(ridge), np.inf, ridge)
-    return LogisticAnswer(
-        optimum.fit_squares(e, gamma, ridge, eps).state, ridge=ridge, probable=False
-    )
+    state = fit_squares(e, gamma, ridge, eps).state
+    return LogisticAnswer(state, ridge=ridge, probable=False)
 
 
 def stopping_time(client: ClientStage) -> float | None:
@@ -212,50 +186,36 @@ def stopping_time(client: ClientStage) -> float | None:
 
 
 def rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
-    """Ridge towards the shared model of infinitely many clients: at the given ridge (0: to
-    convergence), or at its best.
-    """
+    """Ridge towards infinitely many clients' model, as given (0: to convergence) or at its best."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
     if ridge is None:
         if gamma.size <= FEW and not worlds.rough:
             tuned = optimum.search_best_ridge(e, gamma, eps)
             return LogisticAnswer(tuned.fit, ridge=tuned.lam)
-        pieces = [
-            interpolate_best_ridges(worlds.take(slice(i, i + PIECE)))
-            for i in range(0, gamma.size, PIECE)
-        ]
-        return LogisticAnswer(
-            join_states([state for state, _ in pieces]),
-            ridge=np.concatenate([best for _, best in pieces]),
-        )
-    c, bare = shrinkage(e, eps), ridge == 0
+        starts = range(0, gamma.size, PIECE)
+        pieces = [interpolate_best_ridges(worlds.take(slice(i, i + PIECE))) for i in starts]
+        states, best = zip(*pieces, strict=True)
+        return LogisticAnswer(join_states(states), ridge=np.concatenate(best))
+    c = shrinkage(e, eps)
+    bare = ridge == 0
     fit = solve_ridge(e, gamma, np.where(bare, 1.0, ridge), c, eps)
     if not np.any(bare):
         return LogisticAnswer(fit, ridge=ridge)
     end = fit_to_convergence(e, gamma, eps)
-    mixed = (
-        np.where(bare, getattr(end.fit, part), getattr(fit, part))
-        for part in ("T", "Q", "rho", "rest")
-    )
+    mixed = (np.where(bare, getattr(end.fit, part), getattr(fit, part)) for part in PARTS)
     return LogisticAnswer(State(*mixed), ridge=ridge, endless=bare & end.separable)
 
 
-def join_states(states: list[State]) -> State:
+def join_states(states: Sequence[State]) -> State:
     """Pieces of a grid put together."""
-    return State(
-        *(
-            np.concatenate([getattr(state, part) for state in states])
-            for part in ("T", "Q", "rho", "rest")
-        )
-    )
+    return State(*(np.concatenate([getattr(each, part) for each in states]) for part in PARTS))
 
 
 def interpolate_best_ridges(worlds: LogisticWorlds) -> tuple[State, Array]:
-    """The best ridges of many worlds by polynomials in their logarithm, about the rule, and further
-    out where that ends.
-    """
+    """Best ridges of many worlds by polynomials in the logarithm, about the rule and beyond."""
     e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
-    c, rule = shrinkage(e, eps), optimum.ridge_by_rule(e, gamma, eps)
+    c = shrinkage(e, eps)
+    rule = optimum.ridge_by_rule(e, gamma, eps)
     endless = np.isinf(rule)
     at = np.log(np.where(endless, 1.0, rule / 1.25))
     nodes = np.cos(np.pi * np.arange(NODES) / (NODES - 1))
@@ -264,11 +224,10 @@ def interpolate_best_ridges(worlds: LogisticWorlds) -> tuple[State, Array]:
         some = e.take(rows)
         wide = Energies(*(x[:, None, :] for x in (some.s, some.h, some.e0, some.ed)))
         lam = np.exp(at[rows, None] + WIDTH * nodes)
-        fit = solve_ridge(
-            wide, gamma[rows, None], lam, c[rows, None], eps[rows, None], level=COARSE
-        )
+        settings = (gamma[rows, None], lam, c[rows, None], eps[rows, None])
+        fit = solve_ridge(wide, *settings, level=COARSE)
         loss = np.nan_to_num(-metrics.accuracy(fit, eps[rows, None]), nan=np.inf)
-        place = np.array([optimum.lowest_between(nodes, row) for row in loss])
+        place = np.array([lowest_between(nodes, row) for row in loss])
         at[rows] += WIDTH * place
         rows = rows[np.abs(place) > 0.98]
         if rows.size == 0:
@@ -303,40 +262,17 @@ def finite_rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAn
 
     if ridge is not None and np.any(ridge == 0):
         raise InvalidInput(
-            "ridge is 0: to convergence the shared model drops out; ask for ftfa, or give a ridge"
-            " above 0"
+            "ridge is 0: the shared model then drops out; ask for ftfa, or give a ridge above 0"
         )
     if ridge is None:
         mean = (e.h * e.s).sum(-1)
         off = (e.r2 + 5 * gamma / mean) / m  # about the energy of the pooled fit's error
         start = np.log(gamma / (np.maximum(shrinkage(e, eps), 0.05) * (e.r2 + off)))
-        ridge = np.exp(
-            search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start)
-        )
+        lowest = search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start)
+        ridge = np.exp(lowest)
     found = state(ridge[:, None])
-    return LogisticAnswer(
-        State(*(getattr(found, part)[:, 0] for part in ("T", "Q", "rho", "rest"))), ridge=ridge
-    )
-
-
-def search_lowest(
-    loss: Callable[[Array], Array], start: Array, nodes: int = 7, width: float = np.log(8)
-) -> Array:
-    """Where each loss(x), x of shape (worlds, nodes), is lowest: polynomials on ever smaller
-    intervals.
-    """
-    at = np.cos(np.pi * np.arange(nodes) / (nodes - 1))
-    best, moves = start, 0
-    while True:
-        values = np.nan_to_num(loss(best[:, None] + width * at), nan=np.inf)
-        place = np.array([optimum.lowest_between(at, row) for row in values])
-        best = best + width * place
-        if np.any(np.abs(place) > 0.98) and moves < 4:
-            moves += 1
-            continue
-        if width < 0.5:
-            return best
-        width /= 6
+    parts = (getattr(found, part)[:, 0] for part in PARTS)
+    return LogisticAnswer(State(*parts), ridge=ridge)
 
 
 def check_stable_step(client: ClientStage, most: float) -> None:
@@ -344,15 +280,12 @@ def check_stable_step(client: ClientStage, most: float) -> None:
     step = client.get("local_step")
     if step is not None and step >= most:
         raise InvalidInput(
-            f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a"
-            " smaller one"
+            f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a smaller"
         )
 
 
 def best_time(worlds: LogisticWorlds) -> Array:
-    """The time at which the clock of section 7 shows the best ridge; infinite where training should
-    go on for ever.
-    """
+    """The time at which section 7's clock shows the best ridge; infinite: train for ever."""
     tuned = optimum.search_best_ridge(worlds.e, worlds.gamma, worlds.eps)
     return np.array([time_of(worlds, i, float(lam)) for i, lam in enumerate(tuned.lam)])
 
@@ -361,7 +294,9 @@ def time_of(worlds: LogisticWorlds, i: int, lam: float) -> float:
     """The time that the clock of one world shows at a ridge."""
     if np.isinf(lam):
         return 0.0
-    e, gamma, eps = worlds.e.take(i), float(worlds.gamma[i]), float(worlds.eps[i])
+    e = worlds.e.take(i)
+    gamma = float(worlds.gamma[i])
+    eps = float(worlds.eps[i])
     times = np.geomspace(EARLY, LATE, 400) / lam
     ridges = ridge_at(e, gamma, float(shrinkage(e, eps)), times, eps)
     return float(np.exp(np.interp(-np.log(lam), -np.log(ridges), np.log(times))))
@@ -373,9 +308,7 @@ LONGEST = 50.0  # of a client's optimum: the quadrature takes time and memory wi
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxAnswer:
-    """The rule of a pair of stages, and at which ridge, step or time. `probable`: whether it has
-    logits.
-    """
+    """A pair's rule, and its ridge, step or time. `probable`: whether it has logits."""
 
     rule: SoftmaxRule
     ridge: float | None = None
@@ -386,9 +319,7 @@ class SoftmaxAnswer:
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxWorld:
-    """One world: energies, aspect, how many classes, and whether there are finitely many
-    clients.
-    """
+    """One world: energies, aspect, number of classes, and whether clients are finitely many."""
 
     e: Energies
     gamma: float
@@ -405,9 +336,8 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
             f" up to {LONGEST:g}, where labels are all but certain; give a smaller radius and"
             " centre, or classes=2"
         )
-    alone = isinstance(pair[1], Truth) or (
-        isinstance(pair[0], Nothing) and isinstance(pair[1], Ridge)
-    )
+    local = isinstance(pair[0], Nothing) and isinstance(pair[1], Ridge)
+    alone = local or isinstance(pair[1], Truth)
     if world.few and not alone:
         raise NoFormula(
             f"with finitely many clients no formula covers {C} classes: leave clients out, give"
@@ -416,17 +346,14 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
     match pair:
         case _, Posterior():
             raise NoFormula(
-                f"the Bayes optimum with theta_0 known is derived for two classes, not {C}: see the"
-                " row truth"
+                f"the Bayes optimum is derived for two classes, not {C}: see the row truth"
             )
         case _, Truth():
-            return SoftmaxAnswer(softmax_ceiling(e, C))
+            return SoftmaxAnswer(softmax.softmax_ceiling(e, C))
         case AverageSquares(), client:
-            lam = ridge if isinstance(client, Ridge) else 0.0
-            probe = fit_one_hot(e, gamma, lam, C)
-            return SoftmaxAnswer(
-                probe, probe.ridge if isinstance(client, Ridge) else None, probable=False
-            )
+            own = isinstance(client, Ridge)
+            probe = fit_one_hot(e, gamma, ridge if own else 0.0, C)
+            return SoftmaxAnswer(probe, probe.ridge if own else None, probable=False)
         case Nothing(), Interpolate():
             raise ridges.refuse_convergence(C)
         case Average(), Keep():
@@ -434,12 +361,12 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
         case _, Ridge():
             return softmax_ridge_rule(world, ridge, shared=isinstance(pair[0], Average))
         case _, BestStep() | Descend(_, 1) as client:
-            rule, step = softmax_step(e, gamma, C, client.get("local_step"))
+            rule, step = softmax.softmax_step(e, gamma, C, client.get("local_step"))
             return SoftmaxAnswer(rule, step=step)
     check_stable_step(pair[1], 2 / softmax_curvature(e, gamma))
     time = stopping_time(pair[1])
     time = best_softmax_time(world) if time is None else time
-    return SoftmaxAnswer(stopped_softmax_fits(e, gamma, np.array([time]), C)[0], time=time)
+    return SoftmaxAnswer(ridges.stopped_softmax_fits(e, gamma, np.array([time]), C)[0], time=time)
 
 
 def softmax_ridge_rule(world: SoftmaxWorld, ridge: float | None, shared: bool) -> SoftmaxAnswer:
@@ -456,11 +383,9 @@ def softmax_ridge_rule(world: SoftmaxWorld, ridge: float | None, shared: bool) -
 
 def shared_rule(e: Energies, classes: int) -> SoftmaxRule:
     """FedAvg's model; without a shared optimum it is zero."""
-    return (
-        SoftmaxRule(classes, float(e.rho), 0.0, 0.0)
-        if float(e.b0) == 0
-        else softmax_fedavg(e, classes)
-    )
+    if float(e.b0) == 0:
+        return SoftmaxRule(classes, float(e.rho), 0.0, 0.0)
+    return softmax_fedavg(e, classes)
 
 
 def best_softmax_time(world: SoftmaxWorld) -> float:
@@ -472,4 +397,4 @@ def best_softmax_time(world: SoftmaxWorld) -> float:
     top = max(FIRST * softmax_curvature(e, gamma), 10 * lam)
     falling = np.geomspace(top, lam, 2 + int(SOFTMAX_PER_DECADE * np.log10(top / lam)))
     fits = ridges.softmax_ridge_path(e, gamma, falling, C, points=draw_points(C, SEARCH))
-    return float(descent_clock(falling, np.array([fit.distance for fit in fits]))[-1])
+    return float(ridges.descent_clock(falling, np.array([fit.distance for fit in fits]))[-1])

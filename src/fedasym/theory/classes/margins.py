@@ -34,6 +34,8 @@ from fedasym.theory.classes.ridge import (
     solve_ridge,
     unknowns,
 )
+from fedasym.theory.classes.softmax import SoftmaxRule
+from fedasym.theory.classes.softmax_ridge import SoftmaxFit
 from fedasym.theory.roots import ACCEPTED, FixedPoint, find_roots, newton_fixed_points
 from fedasym.worlds.classes import Energies
 
@@ -41,10 +43,9 @@ HingeMeans = tuple[Array, Array, Array, Array]
 
 
 def hinges(u: Array, k: Array, rho: Array, eps: Array) -> HingeMeans:
-    """A = E 1{yz<k}, E(k-yz)_+, K1 = 2E[D(z)(k-z)_+] and K2 = E(k-yz)_+^2 at cos = tanh u, for flat
-    arrays.
-    """
-    cos, sin = np.tanh(u), 1 / np.cosh(u)
+    """A = E 1{yz<k}, E(k-yz)_+, K1 = 2E[D(z)(k-z)_+], K2 = E(k-yz)_+^2 at cos = tanh u, flat."""
+    cos = np.tanh(u)
+    sin = 1 / np.cosh(u)
     with np.errstate(divide="ignore"):
         nodes = nodes_for(step_for(STRIP / rho, 1 / sin**2))
     out = np.empty((4, u.size))
@@ -57,7 +58,9 @@ def hinges(u: Array, k: Array, rho: Array, eps: Array) -> HingeMeans:
             flips = 1 - 2 * eps[rows, None]
             sig = expit(rho[rows, None] * v)
             p, d = eps[rows, None] + flips * sig, flips * sig * (1 - sig)
-            c, s, m = cos[rows, None], sin[rows, None], k[rows, None]
+            c = cos[rows, None]
+            s = sin[rows, None]
+            m = k[rows, None]
             with_label, against = ((m - sign * c * v) / s for sign in (1, -1))
             (a0, a1, a2), (b0, b1, b2) = hinge_moments(with_label), hinge_moments(against)
             out[0, rows] = 2 * (p * a0 + (1 - p) * b0) @ weight
@@ -69,14 +72,13 @@ def hinges(u: Array, k: Array, rho: Array, eps: Array) -> HingeMeans:
 
 def hinge_moments(x: Array) -> tuple[Array, Array, Array]:
     """P(Z < x), E(x-Z)_+ and E(x-Z)_+^2."""
-    below, bell = ndtr(x), np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
+    below = ndtr(x)
+    bell = np.exp(-(x**2) / 2) / np.sqrt(2 * np.pi)
     return below, x * below + bell, (1 + x**2) * below + x * bell
 
 
 def margin_for(u: Array, gamma: Array, rho: Array, eps: Array) -> Array:
-    """The k with K2 = gamma (1-cos^2). The root of K2 is a norm, convex in k: Newton on it
-    overshoots at most once.
-    """
+    """The k with K2 = gamma (1-cos^2), by Newton on sqrt K2, convex in k: one overshoot at most."""
     target = np.sqrt(gamma) / np.cosh(u)
     k = np.zeros(u.size)
     for _ in range(60):
@@ -120,7 +122,8 @@ def max_margin(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Ri
     g, flips = (
         np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
     )
-    none, ones = np.zeros(e.s.shape), np.ones(g.size)
+    none = np.zeros(e.s.shape)
+    ones = np.ones(g.size)
     problem = RidgeSystem(e, g, ones, none, none, flips, ones)
     seen = np.where(e.s > 0, e.h, 0.0)
     mean = (seen * e.s).sum(-1) / seen.sum(-1)
@@ -163,8 +166,10 @@ def follow_spectrum(problem: RidgeSystem, start: Array, mean: Array) -> FixedPoi
 
     Plain iteration drifts to infinity near gamma*; Newton does not.
     """
-    e, m = problem.energies, mean[:, None]
-    u, residual = start, np.zeros(mean.size)
+    e = problem.energies
+    m = mean[:, None]
+    u = start
+    residual = np.zeros(mean.size)
     for t in np.linspace(0, 1, 6)[1:]:
         s = np.where(e.s > 0, m * np.where(e.s > 0, e.s / m, 1.0) ** t, 0.0)
         ratio = np.divide(e.s, s, out=np.zeros(s.shape), where=s > 0)
@@ -184,9 +189,7 @@ NUDGE = 1e-7  # the margin is zero at the threshold itself
 
 
 class Converged(NamedTuple):
-    """The fit, and where the data are separable: there it is in units of margin 1, and its log-loss
-    has no limit.
-    """
+    """The fit and where data are separable: there in units of margin 1, log-loss without limit."""
 
     fit: RidgeFit
     separable: NDArray[np.bool_]
@@ -331,7 +334,8 @@ def gram_of(
     energies: Energies, c: ArrayLike, fit: RidgeFit
 ) -> tuple[tuple[tuple[Array, Array, Array], tuple[Array, Array]], Array]:
     """Gram = [[c^2 B0, c O], [c O, Q]] and t = (c B0, T), with O = sum s f0 E0."""
-    c, e = np.asarray(c, dtype=float), energies
+    c = np.asarray(c, dtype=float)
+    e = energies
     overlap = np.asarray((e.s * fit.f0 * e.e0).sum(-1))
     return ((c**2 * e.b0, c * overlap, fit.Q), (c * e.b0, fit.T)), overlap
 
@@ -348,3 +352,15 @@ def combine_rules(
     return State.of(
         v0 * t[0] + v1 * t[1], v0**2 * gram[0] + 2 * v0 * v1 * gram[1] + v1**2 * gram[2], rho
     )
+
+
+def best_softmax_mixture(fit: SoftmaxFit, energies: Energies) -> tuple[SoftmaxRule, float]:
+    """The best mixture Wbar + alpha (W - Wbar) for accuracy, and alpha (section 10)."""
+    if fit.distance == 0:
+        return fit, 0.0
+    B0 = float(energies.b0)
+    gram = np.array([[fit.c**2 * B0, fit.c * fit.along], [fit.c * fit.along, fit.Q]])
+    t = np.array([fit.c * B0, fit.T])
+    v = np.linalg.solve(gram, t)
+    v /= v.sum()
+    return SoftmaxRule(fit.classes, fit.rho, float(v @ t), float(v @ gram @ v)), float(v[1])

@@ -39,9 +39,7 @@ def normal_reach(level: float = LEVEL) -> float:
 
 
 def nodes_for(step: Array, level: float = LEVEL) -> Array:
-    """How many nodes of one sign that takes, rounded up to few different numbers so that settings
-    share grids.
-    """
+    """How many nodes of one sign that takes, rounded up so that settings share grids."""
     needed = np.maximum(np.ceil(normal_reach(level) / step), 8)
     fold = 2.0 ** (np.floor(np.log2(needed)) - 3)
     return np.asarray(np.ceil(needed / fold) * fold, dtype=np.intp)
@@ -241,9 +239,7 @@ class State:
 
     @property
     def tangent(self) -> Array:
-        """The tangent cos/sqrt(1-cos^2), from the remaining variance; infinite for a perfect
-        direction.
-        """
+        """The tangent cos/sqrt(1-cos^2) by the remaining variance; infinite if cos = 1."""
         size = np.sqrt(self.Q * self.rest)
         with np.errstate(divide="ignore", over="ignore"):
             return np.asarray(
@@ -270,9 +266,7 @@ def accuracy(state: State, eps: ArrayLike = 0.0) -> Array:
 
 
 def accuracy_at(tangent: Array, rho: Array, eps: ArrayLike = 0.0) -> Array:
-    """`accuracy` from t = cos/sqrt(1-cos^2) and rho: 1/2 + (1-2 eps) int (2 sig(rho z) - 1)(2
-    Phi(tz) - 1) phi_N.
-    """
+    """`accuracy` by t = cos/sqrt(1-cos^2), with int (2 sig(rho z)-1)(2 Phi(tz)-1) phi_N."""
     t, r, flips = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(tangent, rho, eps))
     z, w = graded_nodes()
     density = w * np.exp(-(z**2) / 2) / np.sqrt(2 * np.pi)
@@ -304,9 +298,7 @@ def brier(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
 
 
 def shorten_logits(state: State) -> tuple[State, Array]:
-    """A model whose logits are so long that a grid cannot follow them (at the threshold of
-    separability), cut to LONG.
-    """
+    """A model with logits too long for a grid (at the threshold of separability), cut to LONG."""
     with np.errstate(divide="ignore"):
         share = np.minimum(1.0, LONGEST_LOGITS / np.sqrt(state.Q))
     return State(state.T * share, state.Q * share**2, state.rho, state.rest), share

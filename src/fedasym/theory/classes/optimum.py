@@ -1,12 +1,6 @@
-"""Sections 6 to 9: what a client can do beside logistic ridge, the best ridge, and the optimum that
-nothing beats.
+"""Sections 6 to 9: what else a client can do, the best ridge, and the optimum of all rules.
 
 One gradient step from the shared model, as in MAML, has a closed form.
-
-Least squares on labels -1 and +1 (a linear probe) is the squared-loss theory with a rescaled truth:
-y = zeta x'theta_i + e with zeta = 2(1-2 eps) phi(rho) and Var e = 1 - zeta^2 rho^2, so that the
-shared model is zeta theta_0, the displacement zeta Delta, and every limit of `fedasym.theory`
-applies; accuracy then comes from T and Q.
 
 Early-stopped gradient descent is matched to the ridge path by an arc-length clock: on the path
 |grad L| = lam R with R = ||theta_hat - theta_bar||, and descent moves at speed |grad L|, so that by
@@ -21,7 +15,6 @@ from __future__ import annotations
 from typing import Literal, NamedTuple
 
 import numpy as np
-from numpy.polynomial.chebyshev import chebder, chebfit, chebroots, chebval, chebvander
 from numpy.typing import ArrayLike, NDArray
 from scipy.interpolate import PchipInterpolator
 
@@ -39,17 +32,12 @@ from fedasym.theory.classes.metrics import (
     smooth_sigmoid,
 )
 from fedasym.theory.classes.ridge import RidgeFit, fedavg, shrinkage, solve_ridge, unknowns
-from fedasym.theory.limits import Worlds, ridge_limit
-from fedasym.theory.roots import find_fixed_points
-from fedasym.theory.transforms import kappa
+from fedasym.theory.roots import find_fixed_points, interpolate_between, lowest_between
 from fedasym.worlds.classes import Energies
-from fedasym.worlds.spectra import Spectrum
 
 
 class OneStep(NamedTuple):
-    """The state after the step, its length a, and the Brier score G0 of the shared model that it
-    started from.
-    """
+    """The state after the step, its length a, and the Brier score G0 of the model before it."""
 
     state: State
     step: Array
@@ -59,8 +47,7 @@ class OneStep(NamedTuple):
 def step_from_shared(
     energies: Energies, gamma: ArrayLike, step: ArrayLike | None = None, eps: ArrayLike = 0.0
 ) -> OneStep:
-    """theta_bar + a (1/n) X'(y01 - sig(X theta_bar)), at the given a or at the one of best
-    accuracy:
+    """theta_bar + a (1/n) X'(y01 - sig(X theta_bar)), at the given or most accurate a:
 
     T = c B0 + a f sum s^2 ED,   Q = c^2 B0 + a^2 sum s^2 (f^2 s ED + gamma G0 h),   f = (1-2 eps)
     phi(rho), a* = c f sum s^2 ED / sum s^2 (f^2 s ED + gamma G0 h).
@@ -69,8 +56,10 @@ def step_from_shared(
     >>> round(float(one.step), 9)
     0.422040003
     """
-    e, gamma = energies, np.asarray(gamma, dtype=float)
-    c, f = shrinkage(e, eps), (1 - 2 * np.asarray(eps)) * phi(e.rho)
+    e = energies
+    gamma = np.asarray(gamma, dtype=float)
+    c = shrinkage(e, eps)
+    f = (1 - 2 * np.asarray(eps)) * phi(e.rho)
     g0 = brier(fedavg(e, eps), eps)
     gain = f * (e.s**2 * e.ed).sum(-1)
     noise = gamma * g0 * (e.s**2 * e.h).sum(-1)
@@ -78,93 +67,6 @@ def step_from_shared(
     a = c * gain / cost if step is None else np.asarray(step, dtype=float)
     T, Q = c * e.b0 + a * gain, c**2 * e.b0 + a**2 * cost
     return OneStep(State.of(T, Q, e.rho), np.asarray(a), g0)
-
-
-class Probe(NamedTuple):
-    """The linear problem behind the labels: their slope zeta and the variance s2 of what it
-    leaves.
-    """
-
-    zeta: Array
-    s2: Array
-
-
-class LeastSquares(NamedTuple):
-    """The state of the fit and its squared-loss risk, equation (3)."""
-
-    state: State
-    risk: Array
-
-
-def label_probe(rho: ArrayLike, eps: ArrayLike = 0.0) -> Probe:
-    """Their slope zeta = 2(1-2 eps) phi(rho), and s2 = 1 - zeta^2 rho^2.
-
-    >>> [round(float(x), 9) for x in label_probe(np.sqrt(4.5))]
-    [0.292117193, 0.616003956]
-    """
-    rho = np.asarray(rho, dtype=float)
-    zeta = 2 * (1 - 2 * np.asarray(eps)) * phi(rho)
-    return Probe(zeta, 1 - zeta**2 * rho**2)
-
-
-def best_probe_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """lam* = s2 gamma/(zeta^2 r^2), of the least risk and the best accuracy for isotropic Delta;
-    infinite at r = 0.
-    """
-    zeta, s2 = label_probe(energies.rho, eps)
-    with np.errstate(divide="ignore"):
-        return np.asarray(s2 * np.asarray(gamma) / (zeta**2 * energies.r2))
-
-
-def fit_squares(
-    energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: ArrayLike = 0.0
-) -> LeastSquares:
-    """Ridge towards the shared least-squares model; lam = 0 is fine-tuning to convergence, infinite
-    lam the shared model.
-
-    T = zeta (B0 + sum ED s^2/(s+kappa)),  Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + gamma
-    (s2 + risk) s h}. For a method that shares nothing give `energies.alone`.
-
-    >>> round(float(fit_squares(Energies.isotropic(1.5, 1.5), gamma=2, lam=0).risk), 9)
-    0.712002967
-    """
-    shape = np.broadcast_shapes(energies.batch, *(np.shape(x) for x in (gamma, lam, eps)))
-    e = energies.broadcast(shape).flat()
-    g, ridge, flips = (
-        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, lam, eps)
-    )
-    zeta, s2 = label_probe(e.rho, flips)
-    k, risk = np.empty(g.size), np.empty(g.size)
-    covariances, which = np.unique(np.concatenate([e.s, e.h], axis=1), axis=0, return_inverse=True)
-    for i, row in enumerate(covariances):
-        rows = np.flatnonzero(which.reshape(-1) == i)
-        values, weights = np.split(row, 2)
-        spectrum = Spectrum(values, weights, "features")
-        r2 = e.r2[rows]
-        share = np.divide(
-            e.ed[rows],
-            r2[:, None],
-            out=np.broadcast_to(weights, e.ed[rows].shape).copy(),
-            where=r2[:, None] > 0,
-        )
-        world = Worlds(zeta[rows] ** 2 * r2, s2[rows], g[rows], share, spectrum)
-        k[rows] = kappa(ridge[rows], g[rows], spectrum)
-        risk[rows] = sum(ridge_limit(world, ridge[rows]))
-    s, h = e.s, e.h
-    near = np.divide(s, s + k[:, None], out=np.zeros(s.shape), where=s > 0)  # s/(s+kappa)
-    T = zeta * (e.b0 + (e.ed * s * near).sum(-1))
-    noise = np.where(k == np.inf, 0.0, g * (h * near**2).sum(-1))
-    with np.errstate(invalid="ignore"):
-        Q = (
-            zeta**2 * e.b0
-            + zeta**2 * (s * near**2 * e.ed).sum(-1)
-            + np.where(noise > 0, noise * (s2 + risk), 0.0)
-        )
-    state = State.of(T, Q, e.rho)
-    return LeastSquares(
-        State(*(x.reshape(shape) for x in (state.T, state.Q, state.rho, state.rest))),
-        risk.reshape(shape),
-    )
 
 
 CLOCK_PER_DECADE = 15
@@ -180,9 +82,7 @@ class StoppedFits(NamedTuple):
 
 
 def logistic_curvature(energies: Energies, gamma: ArrayLike) -> Array:
-    """A bound like Lmax = .25 (1+sqrt gamma)^2 max s on the loss's curvature: descent needs a step
-    below 2/Lmax.
-    """
+    """A bound like Lmax = .25 (1+sqrt gamma)^2 max s on the curvature: steps stay below 2/Lmax."""
     return np.asarray(
         0.25 * (1 + np.sqrt(np.asarray(gamma, dtype=float))) ** 2 * energies.s.max(-1)
     )
@@ -248,8 +148,7 @@ def ridge_at(energies: Energies, gamma: float, c: float, times: Array, eps: floa
 def stopped_fits(
     energies: Energies, gamma: ArrayLike, times: ArrayLike, eps: ArrayLike = 0.0
 ) -> StoppedFits:
-    """Descent from the shared model, stopped at each of the `times` = step x steps: shape (*batch,
-    times).
+    """Descent from the shared model, stopped at each of `times` = step x steps: (*batch, times).
 
     >>> from fedasym.theory.classes.metrics import accuracy
     >>> early = stopped_fits(Energies.isotropic(1.5, 1.5), gamma=2, times=[0, 1, 100])
@@ -289,8 +188,7 @@ class TunedRidge(NamedTuple):
 
 
 def ridge_by_rule(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
-    """9.1: lam = gamma/(c r^2), r^2 the Euclidean energy of Delta; infinite for clients that do not
-    differ.
+    """9.1: lam = gamma/(c r^2), r^2 the energy of Delta; infinite for clients that do not differ.
 
     Within .02 percentage points of the best accuracy. For local ridge give `energies.alone`.
 
@@ -304,8 +202,7 @@ def ridge_by_rule(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
 def search_best_ridge(
     energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0, criterion: Criterion = "accuracy"
 ) -> TunedRidge:
-    """The ridge of best accuracy or log-loss: a grid about the rule, then two rounds of polynomial
-    interpolation.
+    """The ridge of best accuracy or log-loss: a grid about the rule, then two interpolations.
 
     The optimum is flat: the value is exact to about 1e-10, the ridge to about 1e-5.
 
@@ -322,14 +219,13 @@ def search_best_ridge(
     g, flips = (
         np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
     )
-    c, rule = shrinkage(e, flips), ridge_by_rule(e, g, flips)
+    c = shrinkage(e, flips)
+    rule = ridge_by_rule(e, g, flips)
     endless = np.isinf(rule)
     centre = np.log(np.where(endless, 1.0, rule))
 
     def loss(x: Array, level: float, start: Array | None = None) -> tuple[Array, Array]:
-        """The criterion, lower is better, at log lam = x of shape (settings, points); and the
-        unknowns found there.
-        """
+        """The criterion (lower is better) at log lam = x (settings, points), and its unknowns."""
         wide = Energies(*(y[:, None, :] for y in (e.s, e.h, e.e0, e.ed)))
         fit = solve_ridge(
             wide, g[:, None], np.exp(x), c[:, None], flips[:, None], start=start, level=level
@@ -352,10 +248,8 @@ def search_best_ridge(
             np.concatenate([x, y], axis=1) for x, y in zip((values, near), further, strict=True)
         )
     at = np.argmin(values, axis=1)[:, None]
-    best, start = (
-        np.take_along_axis(grid, at, axis=1)[:, 0],
-        np.take_along_axis(near, at[:, :, None], axis=1),
-    )
+    best = np.take_along_axis(grid, at, axis=1)[:, 0]
+    start = np.take_along_axis(near, at[:, :, None], axis=1)
     nodes = np.cos(np.pi * np.arange(INNER) / (INNER - 1))
     for left in range(
         SHIFTS, -2, -1
@@ -384,32 +278,6 @@ def search_best_ridge(
     )
 
 
-def interpolate_between(nodes: Array, values: Array, places: Array) -> Array:
-    """What polynomials through values (settings, nodes, unknowns) have at places (settings,
-    points).
-
-    >>> interpolate_between(
-    ...     np.array([-1.0, 0.0, 1.0]), np.array([[[1.0], [0.0], [1.0]]]), np.array([[0.5]])
-    ... ).tolist()
-    [[[0.25]]]
-    """
-    degree = nodes.size - 1
-    return np.asarray(
-        chebvander(places, degree) @ np.linalg.solve(chebvander(nodes, degree), values)
-    )
-
-
-def lowest_between(nodes: Array, values: Array) -> float:
-    """Where the polynomial through values at Chebyshev nodes of [-1, 1] is lowest."""
-    if not np.all(np.isfinite(values)) or np.ptp(values) == 0:
-        return 0.0
-    series = chebfit(nodes, (values - values.min()) / np.ptp(values), nodes.size - 1)
-    turns = chebroots(chebder(series))
-    inside = turns.real[(np.abs(turns.imag) < 1e-6) & (np.abs(turns.real) <= 1)]
-    places = np.concatenate([[-1.0, 1.0], inside])
-    return float(places[np.argmin(chebval(places, series))])
-
-
 class Bayes(NamedTuple):
     """The posterior mean's state, and the overlap q that it reaches with Delta."""
 
@@ -418,8 +286,7 @@ class Bayes(NamedTuple):
 
 
 def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Bayes:
-    """9.2: the posterior mean with theta_0 known and a normal prior on Delta of its true energy per
-    atom.
+    """9.2: the posterior mean given theta_0 and a normal prior on Delta of its energy by atom.
 
     Q = T = B0 + q, w ~ N(0, Q), s|w ~ N(w, rho^2-Q), F = 2E[D^2/Pbar], q = sum s ED x/(1+x) with x
     = (ED/h) F s/gamma (ED/h = r^2 for isotropic Delta).
@@ -435,7 +302,8 @@ def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
         np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, eps)
     )
     prior = np.divide(e.ed, e.h, out=np.zeros(e.ed.shape), where=e.h > 0)
-    gain, b0 = prior * e.s / g[:, None], e.b0
+    gain = prior * e.s / g[:, None]
+    b0 = e.b0
 
     def learned(information: Array, rows: NDArray[np.intp]) -> tuple[Array, Array]:
         """q, and BD - q as its own sum."""
@@ -470,9 +338,7 @@ def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
 
 
 def information_at(Q: Array, left: Array, eps: Array) -> Array:
-    """F = 2E[D^2/Pbar] over w ~ N(0, Q) with s|w ~ N(w, left): both labels of one node pair
-    together.
-    """
+    """F = 2E[D^2/Pbar] over w ~ N(0, Q), s|w ~ N(w, left): both labels of a node pair together."""
     out = np.empty(Q.size)
     sd, tau = np.sqrt(Q), np.sqrt(left)
     nodes = nodes_for(outer_step(sd, sd, tau, LEVEL))
@@ -489,9 +355,7 @@ def information_at(Q: Array, left: Array, eps: Array) -> Array:
 
 
 def bayes_log_loss(found: Bayes, eps: ArrayLike = 0.0) -> Array:
-    """The log-loss of the Bayes prediction Pbar itself: E[-Pbar log Pbar - (1-Pbar)
-    log(1-Pbar)].
-    """
+    """The Bayes prediction's log-loss: E[-Pbar log Pbar - (1-Pbar) log(1-Pbar)]."""
     shape = np.broadcast_shapes(np.shape(found.q), np.shape(eps))
     Q, rest, flips = (
         np.broadcast_to(x, shape).reshape(-1) for x in (found.state.Q, found.state.rest, eps)

@@ -1,5 +1,4 @@
-"""Sections 2 to 4: the shared logistic model, and logistic ridge towards it, RTFA(lam), in many
-settings at once.
+"""Sections 2 to 4: the shared logistic model and ridge towards it, RTFA(lam), in batches.
 
 The shared model of infinitely many clients is theta_bar = c theta_0, for every covariance. The fit
 around it (around nothing, with c = 0: local ridge) is theta_hat ~ (Hh Sigma + lam)^-1 (lam centre +
@@ -19,27 +18,10 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
 from fedasym.core.numbers import Array
-from fedasym.theory.classes.metrics import (
-    LEVEL,
-    NODES_AT_ONCE,
-    State,
-    graded_nodes,
-    half_normal_nodes,
-    logistic_prox,
-    nodes_for,
-    outer_step,
-    phi,
-    smooth_sigmoid,
-)
-from fedasym.theory.roots import (
-    ACCEPTED,
-    DAMPED,
-    TOLERANCE,
-    FixedPoint,
-    find_fixed_points,
-    find_roots,
-    newton_fixed_points,
-)
+from fedasym.theory import roots
+from fedasym.theory.classes import metrics
+from fedasym.theory.classes.metrics import LEVEL, NODES_AT_ONCE, State, graded_nodes, phi
+from fedasym.theory.roots import ACCEPTED, TOLERANCE, FixedPoint, find_roots
 from fedasym.worlds.classes import Energies
 
 
@@ -53,9 +35,7 @@ def shrinkage(energies: Energies, eps: ArrayLike = 0.0) -> Array:
 
 
 def shrinkage_at(f: Array, b0: Array) -> Array:
-    """The root c of c phi(c sqrt B0) = f, whose left side increases; 0 where f = 0 (labels are coin
-    tosses).
-    """
+    """The root c of c phi(c sqrt B0) = f, whose left side increases; 0 at f = 0 (coin tosses)."""
     f, b0 = (np.asarray(x, dtype=float) for x in np.broadcast_arrays(f, b0))
     size = np.sqrt(b0)
     safe = np.where(f > 0, f, 0.2)
@@ -74,16 +54,12 @@ def shared_state(energies: Energies, c: ArrayLike) -> State:
     """The model c theta_0 on a client."""
     c = np.asarray(c, dtype=float)
     b0, bd = energies.b0, energies.bd
-    T, Q, rho, rest = np.broadcast_arrays(
-        c * b0, c**2 * b0, energies.rho, np.where(c * b0 > 0, bd, b0 + bd)
-    )
-    return State(T, Q, rho, rest)
+    rest = np.where(c * b0 > 0, bd, b0 + bd)
+    return State(*np.broadcast_arrays(c * b0, c**2 * b0, energies.rho, rest))
 
 
 class Threshold(NamedTuple):
-    """gamma* and the minimiser t*: at the threshold MLE and max margin share the direction cos* =
-    t*/sqrt(1+t*^2).
-    """
+    """gamma* and the minimiser t*: there MLE and max margin share cos* = t*/sqrt(1+t*^2)."""
 
     gamma: Array
     tangent: Array
@@ -103,9 +79,8 @@ def separability_threshold(rho: ArrayLike, eps: ArrayLike = 0.0) -> Threshold:
     gamma, tangent = np.empty(r.size), np.empty(r.size)
     size = max(1, NODES_AT_ONCE // graded_nodes()[0].size)
     for i in range(0, r.size, size):
-        gamma[i : i + size], tangent[i : i + size] = minimise_threshold(
-            r[i : i + size], flips[i : i + size]
-        )
+        part = slice(i, i + size)
+        gamma[part], tangent[part] = minimise_threshold(r[part], flips[part])
     return Threshold(gamma.reshape(rho.shape), tangent.reshape(rho.shape))
 
 
@@ -118,16 +93,13 @@ def minimise_threshold(rho: Array, eps: Array) -> tuple[Array, Array]:
     def uphill(t: Array) -> Array:
         a = t[:, None] * u
         bell = np.exp(-(a**2) / 2) / np.sqrt(2 * np.pi)
-        # -E(Z-a)_+ where the label agrees with u, E(Z+a)_+ where it does not
-        return np.asarray(
-            ((1 - p) * (bell + a * ndtr(a)) - p * (bell - a * ndtr(-a))) @ (density * u)
-        )
+        # E(Z-a)_+ where the label agrees with u, E(Z+a)_+ where it does not
+        agree, differ = bell - a * ndtr(-a), bell + a * ndtr(a)
+        return np.asarray(((1 - p) * differ - p * agree) @ (density * u))
 
     high = np.ones(rho.size)
-    while np.any(short := uphill(high) < 0):
+    while high.max() <= 1e6 and np.any(short := uphill(high) < 0):
         high[short] *= 2
-        if high.max() > 1e6:
-            break
     t = find_roots(uphill, np.zeros(rho.size), high, tolerance=1e-15)
     a = t[:, None] * u
     bell = a * np.exp(-(a**2) / 2) / np.sqrt(2 * np.pi)
@@ -137,8 +109,7 @@ def minimise_threshold(rho: Array, eps: Array) -> tuple[Array, Array]:
 
 @dataclass(frozen=True, eq=False)
 class RidgeSystem:
-    """A flat batch of systems: energies (P, K); gamma, lam, eps, own of shape (P,); centre c and Ev
-    of shape (P, K).
+    """A flat batch of systems: energies (P, K); gamma, lam, eps, own (P,); centre c and Ev (P, K).
 
     `own`: the share of this client in the data, 1 for its own fit and 1/m for a pooled one (section
     12.1), where the other clients' displacements blur the fit and ED enters through `own`.
@@ -154,10 +125,8 @@ class RidgeSystem:
 
     def take(self, rows: NDArray[np.intp]) -> RidgeSystem:
         """Some of the systems."""
-        gamma, lam, c, ev, eps, own = (
-            x[rows] for x in (self.gamma, self.lam, self.c, self.ev, self.eps, self.own)
-        )
-        return RidgeSystem(self.energies.take(rows), gamma, lam, c, ev, eps, own)
+        fields = (self.gamma, self.lam, self.c, self.ev, self.eps, self.own)
+        return RidgeSystem(self.energies.take(rows), *(x[rows] for x in fields))
 
     def means(self, u: Array, level: float) -> tuple[Array, Array, Array]:
         """(A) at u = (atanh cos, log Q, log V)."""
@@ -171,7 +140,10 @@ class RidgeSystem:
         """
         e, lam = self.energies, self.lam[:, None]
         s, h = e.s, e.h
-        H, G, M, own = H[:, None], G[:, None], M[:, None], self.own[:, None]
+        H = H[:, None]
+        G = G[:, None]
+        M = M[:, None]
+        own = self.own[:, None]
         reach = H * s + lam
         # atoms with s = 0 count for nothing
         R = np.divide(1.0, reach, out=np.zeros(reach.shape), where=reach > 0)
@@ -192,19 +164,15 @@ class RidgeSystem:
         return unknowns(T, Q, V, rest)
 
     def start(self) -> Array:
-        """The start of section 3.1: Q = max(c^2 B0, .2), T = max(c B0, .3 rho sqrt Q), V = gamma
-        sum h s/(.2 s + lam).
-        """
+        """Section 3.1's start: Q, T from the centre with floors, V = gamma sum h s/(.2 s + lam)."""
         e = self.energies
         b0 = (e.s * self.c * e.e0).sum(-1)
         Q = np.maximum((e.s * self.c**2 * e.e0).sum(-1), 0.2)
-        cos = np.clip(
-            np.divide(b0, e.rho * np.sqrt(Q), out=np.zeros(b0.shape), where=e.rho > 0), 0.3, 0.999
-        )
+        cos = np.divide(b0, e.rho * np.sqrt(Q), out=np.zeros(b0.shape), where=e.rho > 0)
+        cos = np.clip(cos, 0.3, 0.999)
         soft = 0.2 * e.s + self.lam[:, None]
-        V = self.gamma * np.divide(e.h * e.s, soft, out=np.zeros(soft.shape), where=soft > 0).sum(
-            -1
-        )
+        inside = np.divide(e.h * e.s, soft, out=np.zeros(soft.shape), where=soft > 0)
+        V = self.gamma * inside.sum(-1)
         return np.stack([np.arctanh(cos), np.log(Q), np.log(V)], axis=1)
 
 
@@ -219,27 +187,28 @@ def unknowns(T: Array, Q: Array, V: Array, rest: Array) -> Array:
 def logistic_means(
     u: Array, rho: Array, eps: Array, level: float = LEVEL
 ) -> tuple[Array, Array, Array]:
-    """(A): Hh = 2E[Pbar l2/(1+V l2)], G = 2E[Pbar g^2], M = 2E[D g] over w ~ N(0, Q), at u = (atanh
-    cos, log Q, log V).
+    """(A): Hh = 2E[Pbar l2/(1+V l2)], G = 2E[Pbar g^2], M = 2E[D g], u = (atanh cos, log Q, log V).
 
-    g = sig(-eta) and l2 = g(1-g) at the prox eta of w. Pbar(-w) = 1 - Pbar(w) and D is even: half
-    the nodes do.
+    w ~ N(0, Q), g = sig(-eta) and l2 = g(1-g) at the prox eta of w. Pbar(-w) = 1 - Pbar(w) and D is
+    even: half the nodes do.
     """
-    cos, sd, V = np.tanh(u[:, 0]), np.exp(u[:, 1] / 2), np.exp(u[:, 2])
+    cos = np.tanh(u[:, 0])
+    sd = np.exp(u[:, 1] / 2)
+    V = np.exp(u[:, 2])
     slope, tau = rho * cos, rho / np.cosh(u[:, 0])
-    nodes = nodes_for(outer_step(sd, slope, tau, level), level)
+    nodes = metrics.nodes_for(metrics.outer_step(sd, slope, tau, level), level)
     H, G, M = (np.empty(rho.size) for _ in range(3))
     for count in np.unique(nodes):
-        z, weight = half_normal_nodes(int(count), level)
+        z, weight = metrics.half_normal_nodes(int(count), level)
         both = np.concatenate([z, -z])
         group = np.flatnonzero(nodes == count)
         size = max(1, NODES_AT_ONCE // int(count))
         for i in range(0, group.size, size):
             rows = group[i : i + size]
-            p, d = smooth_sigmoid(slope[rows, None] * z, tau[rows], level)
+            p, d = metrics.smooth_sigmoid(slope[rows, None] * z, tau[rows], level)
             flips = eps[rows, None]
             p, d = flips + (1 - 2 * flips) * p, (1 - 2 * flips) * d
-            g = expit(-logistic_prox(sd[rows, None] * both, V[rows, None]))
+            g = expit(-metrics.logistic_prox(sd[rows, None] * both, V[rows, None]))
             curved = g * (1 - g)
             curved /= 1 + V[rows, None] * curved
             right, left = slice(0, count), slice(count, None)
@@ -256,8 +225,7 @@ DESCENT = 25  # ridges on the way down to a hard one
 
 @dataclass(frozen=True, eq=False)
 class RidgeFit(State):
-    """A solved system: the state of theta_hat, its means, and `f0`, the coefficient of theta_0 in
-    it per atom.
+    """A solved system: the state of theta_hat, its means, and its coefficient `f0` of theta_0.
 
     Where the fit `diverged` (lam = 0 on separable data) every number is NaN.
     """
@@ -288,8 +256,7 @@ def solve_ridge(
     start: Array | None = None,
     level: float = LEVEL,
 ) -> RidgeFit:
-    """RTFA(lam) around the centre c theta_0, for settings that broadcast together; an infinite lam
-    is the centre itself.
+    """RTFA(lam) around c theta_0, for settings that broadcast; infinite lam: the centre itself.
 
     `centre` gives c per atom instead, and `ev` the energy per atom of an error of the centre, both
     of shape (..., atoms).
@@ -318,43 +285,33 @@ def solve_ridge(
     rows = np.flatnonzero(np.isfinite(problem.lam) & ~endless)
     if rows.size:
         some = problem.take(rows)
-        first = (
-            some.start()
-            if start is None
-            else np.broadcast_to(start, (*shape, 3)).reshape(-1, 3)[rows]
-        )
+        first = some.start()
+        if start is not None:
+            first = np.broadcast_to(start, (*shape, 3)).reshape(-1, 3)[rows]
         found.u[rows], found.residual[rows] = search_fit(some, first, level, warm=start is not None)
     return collect_fit(problem, found, level, shape)
 
 
 def runs_away(problem: RidgeSystem) -> NDArray[np.bool_]:
-    """Where a client's own data are separable and no ridge holds the model: known in advance
-    (section 4).
-    """
+    """Where a client's own data are separable and no ridge holds the model (section 4)."""
     bare: NDArray[np.bool_] = np.asarray((problem.lam == 0) & (problem.own == 1))
     if np.any(bare):
         some = problem.energies.take(bare)
-        bare[bare] = (
-            problem.gamma[bare] * some.rank
-            >= separability_threshold(some.rho, problem.eps[bare]).gamma
-        )
+        threshold = separability_threshold(some.rho, problem.eps[bare]).gamma
+        bare[bare] = problem.gamma[bare] * some.rank >= threshold
     return bare
 
 
 def search_fit(problem: RidgeSystem, start: Array, level: float, warm: bool) -> FixedPoint:
-    """The precise solution straight from a warm start; elsewhere from a rough one, whose few nodes
-    make searching cheap.
-    """
-    found = FixedPoint(
-        np.where(np.isfinite(start), start, problem.start()), np.full(start.shape[0], np.inf)
-    )
+    """The precise solution from a warm start, or from a rough one on few, cheap nodes."""
+    begin = np.where(np.isfinite(start), start, problem.start())
+    found = FixedPoint(begin, np.full(start.shape[0], np.inf))
     if warm:
         found = polish_fit(problem, found.u, level)
     cold = np.flatnonzero(found.residual > max(ACCEPTED, tolerance_at(level)))
     if cold.size:
-        found.u[cold], found.residual[cold] = search_from_rough(
-            problem.take(cold), found.u[cold] if not warm else None, level
-        )
+        first = None if warm else found.u[cold]
+        found.u[cold], found.residual[cold] = search_from_rough(problem.take(cold), first, level)
     return found
 
 
@@ -377,13 +334,12 @@ def tolerance_at(level: float) -> float:
 
 
 def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
-    """Down in lam from where the system is easy, each step from a line through the last two;
-    rough.
-    """
+    """Down in lam from where the system is easy, along a line through the last two; rough."""
     easy = np.maximum(10 * problem.gamma * np.max(problem.energies.s, axis=1), 1.0)
     top, low = np.maximum(easy, problem.lam), np.maximum(problem.lam, 1e-12 * easy)
     u = replace(problem, lam=top).start()
-    before, residual = u, np.zeros(u.shape[0])
+    before = u
+    residual = np.zeros(u.shape[0])
     alive = np.arange(u.shape[0])
     for part in np.linspace(0, 1, DESCENT):
         now = replace(problem, lam=top ** (1 - part) * low**part if part < 1 else problem.lam)
@@ -395,25 +351,22 @@ def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
 
 
 def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
-    """Anderson, given up where log Q shows that the model runs away; then Newton for the settings
-    that stalled.
-    """
+    """Anderson, given up where log Q shows a runaway model; then Newton where it stalled."""
     limit = np.maximum(DIVERGED, 8 + 2 * np.log(np.maximum(problem.energies.rho, 1)))
     tolerance = tolerance_at(level)
-    found = find_fixed_points(
+    found = roots.find_fixed_points(
         lambda u, rows: problem.take(rows).image(u, level),
         start,
         stop=lambda u, rows: np.asarray(u[:, 1] > limit[rows]),
         rounds=40,
         tolerance=tolerance,
-        damped=DAMPED if level <= ROUGH else 0,  # a precise search begins at a rough solution
+        damped=roots.DAMPED if level <= ROUGH else 0,  # a precise search begins at a rough solution
     )
-    stalled = np.flatnonzero(
-        (found.residual > max(ACCEPTED, tolerance)) & np.isfinite(found.residual)
-    )
+    failed = found.residual > max(ACCEPTED, tolerance)
+    stalled = np.flatnonzero(failed & np.isfinite(found.residual))
     if stalled.size:
         some = problem.take(stalled)
-        u, residual = newton_fixed_points(
+        u, residual = roots.newton_fixed_points(
             lambda u, rows: some.take(rows).image(u, level), found.u[stalled], tolerance=tolerance
         )
         residual = np.where(u[:, 1] > limit[stalled], np.inf, residual)
@@ -426,7 +379,8 @@ def collect_fit(
 ) -> RidgeFit:
     """Everything that the formulas need of a solved system; NaN where it diverged."""
     e = problem.energies
-    finite, good = np.isfinite(problem.lam), found.residual <= max(ACCEPTED, tolerance_at(level))
+    finite = np.isfinite(problem.lam)
+    good = found.residual <= max(ACCEPTED, tolerance_at(level))
     out = {name: np.full(finite.size, np.nan) for name in ("T", "Q", "V", "rest", "H", "G", "M")}
     f0 = np.full(e.s.shape, np.nan)
     rows = np.flatnonzero(good & finite)
@@ -440,24 +394,15 @@ def collect_fit(
     if rows.size:
         some = problem.take(rows)
         s, c = some.energies.s, some.c
-        state = State.of(
-            (s * c * some.energies.e0).sum(-1),
-            (s * (c**2 * some.energies.e0 + some.ev)).sum(-1),
-            e.rho[rows],
-        )
+        T = (s * c * some.energies.e0).sum(-1)
+        state = State.of(T, (s * (c**2 * some.energies.e0 + some.ev)).sum(-1), e.rho[rows])
         u = unknowns(state.T, state.Q, np.full(rows.size, 1e-300), state.rest)
-        H, G, M = some.means(
-            np.where(np.isfinite(u), u, np.where(np.isnan(u) | (u > 0), 30.0, -80.0)), level
-        )
+        ends = np.where(np.isnan(u) | (u > 0), 30.0, -80.0)
+        H, G, M = some.means(np.where(np.isfinite(u), u, ends), level)
         f0[rows] = c
-        for name, value in zip(
-            out, (state.T, state.Q, np.zeros(rows.size), state.rest, H, G, M), strict=True
-        ):
+        values = (state.T, state.Q, np.zeros(rows.size), state.rest, H, G, M)
+        for name, value in zip(out, values, strict=True):
             out[name][rows] = value
+    out |= {"rho": e.rho, "residual": found.residual}
     numbers = {name: value.reshape(shape) for name, value in out.items()}
-    return RidgeFit(
-        rho=e.rho.reshape(shape),
-        f0=f0.reshape(*shape, -1),
-        residual=found.residual.reshape(shape),
-        **numbers,
-    )
+    return RidgeFit(f0=f0.reshape(*shape, -1), **numbers)

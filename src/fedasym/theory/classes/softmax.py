@@ -1,5 +1,4 @@
-"""Section 11.1: softmax of Gaussian logits, its proximal points and means, and what a rule scores
-with C exchangeable classes.
+"""Section 11.1: softmax of Gaussian logits, proximal points, means and scores for C classes.
 
 Every model is W = d x C with centred columns, and each of its overlaps is a number times P = I -
 11'/C: with theta_i'Sigma theta_i = rho^2, a rule w has T = w'Sigma theta_i and Q = w'Sigma w per
@@ -51,8 +50,7 @@ SEARCH = 1 << 17  # the same, for a search whose result is computed again
 
 @dataclass(frozen=True, eq=False)
 class SoftmaxPoints:
-    """Independent standard normal vectors xi1, xi2 of C-1 coordinates at N weighted points: shapes
-    (C-1, N), (C-1, N), (N,).
+    """Independent standard normal xi1, xi2 (C-1, N), (C-1, N) at N points of given weights (N,).
 
     z1, z2: the same as centred logits with covariance P, shape (C, N).
     """
@@ -79,8 +77,7 @@ class SoftmaxPoints:
 
 @lru_cache(maxsize=32)
 def contrasts(classes: int) -> Array:
-    """B: an orthonormal basis of the vectors of C numbers that sum to zero (Helmert), shape (C,
-    C-1); BB' = P.
+    """B: an orthonormal (Helmert) basis of vectors of C numbers that sum to 0, (C, C-1); BB' = P.
 
     >>> B = contrasts(3)
     >>> bool(np.allclose(B.T @ B, np.eye(2))) and bool(np.allclose(B.sum(0), 0))
@@ -94,9 +91,7 @@ def contrasts(classes: int) -> Array:
 
 @lru_cache(maxsize=8)
 def draw_points(classes: int, budget: int = BUDGET, seed: int = SEED) -> SoftmaxPoints:
-    """Points for the fixed point with C classes: as many as the budget allows, between 499 (or 10
-    C) and 8192.
-    """
+    """Points for the fixed point with C classes: by budget, between 499 (or 10 C) and 8192."""
     if classes > MOST_CLASSES:
         raise NoFormula(
             f"classes is {classes}: the softmax limits are computed for up to {MOST_CLASSES}; "
@@ -110,9 +105,7 @@ def draw_points(classes: int, budget: int = BUDGET, seed: int = SEED) -> Softmax
 
 
 def whiten(x: Array) -> Array:
-    """The points x (coordinates, N), moved and turned so that their mean is zero and their
-    covariance I.
-    """
+    """The points x (coordinates, N) moved and turned to mean zero and covariance I."""
     mean = np.asarray(x.mean(1), dtype=float)
     root = np.linalg.cholesky(x @ x.T / x.shape[1] - np.outer(mean, mean))
     return np.asarray(np.linalg.solve(root, x - mean[:, None]), dtype=np.float64)
@@ -138,7 +131,8 @@ def lattice_generator(count: int, dimensions: int) -> NDArray[np.int64]:
     1/j^2. With the powers of a primitive root as indices each search over all candidates is one
     cyclic convolution.
     """
-    root, order = primitive_root(count), count - 1
+    root = primitive_root(count)
+    order = count - 1
     powers = np.empty(order, dtype=np.int64)
     value = 1
     for i in range(order):
@@ -146,7 +140,8 @@ def lattice_generator(count: int, dimensions: int) -> NDArray[np.int64]:
         value = value * root % count
     x = powers / count
     kernel = 2 * np.pi**2 * (x * x - x + 1 / 6)
-    spectrum, product = np.fft.rfft(kernel), np.ones(order)
+    spectrum = np.fft.rfft(kernel)
+    product = np.ones(order)
     z = np.empty(dimensions, dtype=np.int64)
     for j in range(dimensions):
         error = np.fft.irfft(spectrum * np.fft.rfft(product), order)
@@ -169,7 +164,8 @@ def largest_prime(most: int) -> int:
 
 def primitive_root(p: int) -> int:
     """The least primitive root of a prime."""
-    rest, factors = p - 1, set()
+    rest = p - 1
+    factors = set()
     for q in range(2, int(p**0.5) + 2):
         while rest % q == 0:
             factors.add(q)
@@ -233,9 +229,7 @@ def softmax_prox(w: Array, V: float, eta: Array) -> tuple[Array, Array]:
 
 
 def prox_merit(eta: Array, aim: Array, V: float) -> tuple[Array, Array]:
-    """|eta - aim|^2/2 + V lse(eta), which differs from the objective by a constant, and
-    softmax(eta).
-    """
+    """|eta - aim|^2/2 + V lse(eta), the objective up to a constant, and softmax(eta)."""
     top = eta.max(0)
     e = np.exp(eta - top)
     total = e.sum(0)
@@ -268,9 +262,7 @@ PANEL = 14  # nodes of a panel
 
 
 def softmax_nodes(width: float) -> tuple[Array, Array]:
-    """Nodes and weights for N(0,1) and functions of e^(width z): the trapezoid of section 3.1,
-    poles as for e0.
-    """
+    """Nodes and weights for N(0,1) and functions of e^(width z): section 3.1, poles as for e0."""
     h = min(0.16, np.pi**2 / (TAIL * max(width, 1e-3)))
     z = h * np.arange(-np.ceil(REACH / h), np.ceil(REACH / h) + 1)
     weight = np.exp(-0.5 * z * z)
@@ -329,9 +321,7 @@ def blur_kernels(y: Array, spread: float) -> tuple[Array, Array]:
 
 @lru_cache(maxsize=256)
 def gini(a: float, classes: int) -> float:
-    """1 - E|softmax(a z)|^2 = sum over j != k of E p_j p_k, which does not cancel when one class
-    takes all.
-    """
+    """1 - E|softmax(a z)|^2 = sum over j != k of E p_j p_k, without cancelling near 0."""
     e0, e1 = blur_kernels(logit_grid(a, classes), a)
     return float(STEP * classes * (classes - 1) * np.sum(e1**2 * e0 ** (classes - 2)))
 
@@ -348,9 +338,7 @@ def mean_log_sum(a: float, classes: int) -> float:
 
 
 def conditional_kernels(u: Array, mean: Array, spread: float) -> tuple[Array, Array]:
-    """E e0(s+u) and E e1(s+u) for s ~ N(mean, spread^2): shape (means, u), interpolated from a
-    table along the sum.
-    """
+    """E e0(s+u) and E e1(s+u), s ~ N(mean, spread^2): (means, u), from a table along the sum."""
     from scipy.sparse import csr_array
 
     h = STEP / FINE
@@ -390,9 +378,7 @@ def softmax_overlap(T: float, Q: float, rho: float, classes: int) -> float:
 
 
 def softmax_accuracy(cos: float, rho: float, classes: int) -> float:
-    """E p_{argmax w}(s): the chance that the rule w names the label. cos = 1: the ceiling E max_k
-    p_k(s).
-    """
+    """E p_{argmax w}(s): the chance that rule w names the label. cos = 1: E max_k p_k(s)."""
     cos = min(cos, 1.0)
     u = logit_grid(rho, classes)
     nodes, density, upto, half = normal_panels(float(np.round(rho * abs(cos), 1)) + 0.1)
@@ -410,8 +396,7 @@ def softmax_accuracy(cos: float, rho: float, classes: int) -> float:
 
 @dataclass(frozen=True)
 class SoftmaxRule:
-    """A rule for C classes and what it scores on a client's fresh samples; logits have standard
-    deviation rho.
+    """A rule for C classes and its scores on a client's fresh samples; logits have deviation rho.
 
     >>> rule = softmax_ceiling(Energies.isotropic(1.5, 1.5), 3)
     >>> round(rule.accuracy, 6), round(rule.slope, 6)
@@ -446,9 +431,7 @@ class SoftmaxRule:
 
     @cached_property
     def slope(self) -> float:
-        """Calibration: the k for which the logits k w fit best, k Q phi_C(k sqrt Q) = T phi_C(rho)
-        (section 1).
-        """
+        """Calibration: the best k of logits k w, k Q phi_C(k sqrt Q) = T phi_C(rho) (section 1)."""
         # x phi_C(x) increases, so that x = k sqrt Q is at most rho
         aim = self.cos * self.rho * softmax_phi(self.rho, self.classes)
 
@@ -480,7 +463,8 @@ def softmax_centre(energies: Energies, classes: int) -> float:
 
 def softmax_fedavg(energies: Energies, classes: int) -> SoftmaxRule:
     """The shared model of infinitely many clients, c W0."""
-    c, B0 = softmax_centre(energies, classes), float(energies.b0)
+    c = softmax_centre(energies, classes)
+    B0 = float(energies.b0)
     return SoftmaxRule(classes, float(energies.rho), c * B0, c * c * B0)
 
 
@@ -493,8 +477,7 @@ def softmax_ceiling(energies: Energies, classes: int) -> SoftmaxRule:
 def softmax_step(
     energies: Energies, aspect: float, classes: int, step: float | None = None
 ) -> tuple[SoftmaxRule, float]:
-    """One gradient step from the shared model (section 6), and its length: the best for accuracy
-    unless given.
+    """One gradient step from the shared model (section 6), and its length, by default the best.
 
     E[x g'] = Sigma Delta f at the shared model, with f = phi_C(rho), because c W0 is stationary for
     the mean client; the noise per contrast is G0 = E|g|^2/(C-1), the Brier score of FedAvg over
@@ -502,7 +485,8 @@ def softmax_step(
     """
     s, h, ED = energies.s, energies.h, energies.ed
     shared = softmax_fedavg(energies, classes)
-    c, f = softmax_centre(energies, classes), softmax_phi(shared.rho, classes)
+    c = softmax_centre(energies, classes)
+    f = softmax_phi(shared.rho, classes)
     G0 = shared.brier / (classes - 1)
     signal, noise = (
         float(np.sum(s**2 * ED)),

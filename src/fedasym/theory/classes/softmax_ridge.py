@@ -1,5 +1,4 @@
-"""Sections 7, 8 and 11.1: ridge, early stopping and least squares of a client with C exchangeable
-classes.
+"""Sections 7 and 11.1: ridge and early stopping with C exchangeable classes.
 
 RTFA and local ridge with the softmax loss solve a system of three means (A) for (T, Q, V), along a
 path of ridges. Means are taken over points and corrected by controls: functions of the same logits
@@ -10,8 +9,7 @@ Not derived for more than two classes, and refused with a sentence: training to 
 the classes stop overlapping, and the limit beyond), finitely many clients, label flips.
 
 Early stopping has the clock of two classes, whose argument does not see their number: |grad L| =
-ridge R, with R the Frobenius distance from the shared model. Least squares on one-hot labels has y
-= zeta x'theta_i + e per contrast, with zeta = phi_C(rho) and Var e = 1/C - zeta^2 rho^2.
+ridge R, with R the Frobenius distance from the shared model.
 """
 
 from __future__ import annotations
@@ -38,9 +36,7 @@ from fedasym.theory.classes.softmax import (
     softmax_phi,
     softmax_prox,
 )
-from fedasym.theory.transforms import kappa
 from fedasym.worlds.classes import Energies
-from fedasym.worlds.spectra import Spectrum
 
 POINTS_AT_ONCE = 1 << 16  # numbers in an array over points, labels and classes: fits the cache
 SECANTS = 3  # of Anderson's acceleration: there are three unknowns
@@ -53,9 +49,7 @@ WIDE_LOGITS = 6.0  # standard deviation of the logits
 
 @dataclass
 class WarmStart:
-    """What the next solution starts from: the last proximal points, one array per chunk, and the
-    last secants of the map.
-    """
+    """What the next solution starts from: the last proximal points by chunk, and secants."""
 
     eta: dict[int, Array] = field(default_factory=dict)
     # changes of the unknowns, and of the step there
@@ -74,28 +68,23 @@ def softmax_means(
     parts = []
     for first in range(0, w.shape[1], size):
         here = slice(first, first + size)
-        eta, q = softmax_prox(
-            w[:, here], V, warm.eta[first] if first in warm.eta else prox_start(w[:, here], V)
-        )
-        warm.eta[first] = eta
+        start = warm.eta[first] if first in warm.eta else prox_start(w[:, here], V)
+        warm.eta[first], q = softmax_prox(w[:, here], V, start)
         own = np.einsum("kkn->kn", q)
         # with g = e_k - q: |g|^2 = 1 - 2 q_k + |q|^2, and g_k - p'g = 1 - q_k - p_k + p'q
         G = 1 - 2 * own + np.einsum("jkn,jkn->kn", q, q)
         M = 1 - own - p[:, here] + np.einsum("jn,jkn->kn", p[:, here], q)
-        parts.append(
-            np.stack([(p[:, here] * each).sum(0) for each in (prox_curvature(q, V), G, M)])
-        )
-    Hh, G, M = control_means(np.concatenate(parts, axis=1), T, Q, rho, w, p, points.weight) / (
-        C - 1
-    )
+        means = ((p[:, here] * each).sum(0) for each in (prox_curvature(q, V), G, M))
+        parts.append(np.stack(list(means)))
+    values = np.concatenate(parts, axis=1)
+    Hh, G, M = control_means(values, T, Q, rho, w, p, points.weight) / (C - 1)
     return float(Hh), float(G), float(M)
 
 
 def control_means(
     values: Array, T: float, Q: float, rho: float, w: Array, p: Array, weight: Array
 ) -> Array:
-    """The means of `values` (rows, points), less what the controls' known means show to be sampling
-    error.
+    """The means of `values` (rows, points), less the sampling error that the controls show.
 
     Controls: |p|^2, p'w, lse(w), and for softmax q of w at two scales |q|^2, p'q, w'q. By Stein E
     p'w = (C-1) T phi_C(rho).
@@ -152,15 +141,12 @@ def solve_softmax(
     warm: WarmStart,
     guess: tuple[float, float, float],
 ) -> SoftmaxState:
-    """The fixed point of (A) and (B) from a guess of (T, Q, V): damped steps, then Anderson's
-    acceleration (section 3.1).
-    """
+    """The fixed point of (A) and (B) from (T, Q, V): damped steps, then Anderson (section 3.1)."""
     rho = float(energies.rho)
 
     def pack(T: float, Q: float, V: float) -> Array:
-        return np.array(
-            [np.arctanh(min(T / max(rho * np.sqrt(Q), 1e-300), 1 - 1e-15)), np.log(Q), np.log(V)]
-        )
+        cos = min(T / max(rho * np.sqrt(Q), 1e-300), 1 - 1e-15)
+        return np.array([np.arctanh(cos), np.log(Q), np.log(V)])
 
     def unpack(u: Array) -> tuple[float, float, float]:
         Q = float(np.exp(u[1]))
@@ -239,11 +225,8 @@ def shared_softmax_fit(energies: Energies, classes: int, c: float) -> SoftmaxFit
     """An infinite ridge: the shared model as it is."""
     B0 = float(energies.b0)
     rule = SoftmaxRule(classes, float(energies.rho), c * B0, c * c * B0)
-    Hh, G, M = (
-        softmax_phi(c * np.sqrt(B0), classes),
-        rule.brier / (classes - 1),
-        softmax_phi(rule.rho, classes),
-    )
+    Hh, M = softmax_phi(c * np.sqrt(B0), classes), softmax_phi(rule.rho, classes)
+    G = rule.brier / (classes - 1)
     return SoftmaxFit(classes, rule.rho, rule.T, rule.Q, np.inf, c, 0.0, Hh, G, M, c * B0, 0.0)
 
 
@@ -251,53 +234,45 @@ def softmax_ridge_path(
     energies: Energies, aspect: float, ridges: Sequence[float] | Array, classes: int, *,
     shared: bool = True, points: SoftmaxPoints | None = None,
 ) -> list[SoftmaxFit]:  # fmt: skip
-    """The fits at these ridges, in their order. `shared`: around FedAvg's model (RTFA), else around
-    nothing (local ridge).
+    """The fits at these ridges, in order; `shared`: around FedAvg's model (RTFA), else around 0.
 
-    Solved from the largest ridge down, each from the one before, at the same points: curves are
-    smooth.
+    Solved from the largest ridge down, each from the one before, at the same points.
     """
     if not np.all(np.asarray(ridges) > 0):
         raise refuse_convergence(classes)
     c = softmax_centre(energies, classes) if shared else 0.0
     points = draw_points(classes) if points is None else points
-    warm, found = WarmStart(), {}
+    warm = WarmStart()
+    found = {}
     for ridge in ridges_downwards(energies, aspect, np.asarray(ridges, dtype=float)):
         if np.isinf(ridge):
             found[ridge] = shared_softmax_fit(energies, classes, c)
             continue
         before = [fit for fit in found.values() if np.isfinite(fit.ridge)][-2:]
-        guess = (
-            continue_path(before, ridge)
-            if before
-            else guess_state(energies, aspect, ridge, classes, c)
-        )
+        guess = continue_path(before, ridge) if before else None
+        guess = guess or guess_state(energies, aspect, ridge, classes, c)
         state = solve_softmax(energies, aspect, ridge, c, points, warm, guess)
         found[ridge] = collect_softmax_fit(energies, aspect, ridge, classes, c, state)
     return [found[float(ridge)] for ridge in ridges]
 
 
 def continue_path(before: list[SoftmaxFit], ridge: float) -> tuple[float, float, float]:
-    """(T, Q, V) at the next ridge of a path: their logarithms continued along a line in log
-    ridge.
-    """
+    """(T, Q, V) at the next ridge of a path: logarithms continued linearly in log ridge."""
     last = before[-1]
     ratio = float(np.log(ridge / last.ridge))
     if len(before) == 1 or min(fit.T for fit in before) <= 0:
         return last.T, last.Q, last.V * float(np.exp(-0.5 * ratio))
-    slopes = np.log(np.array([last.T, last.Q, last.V]) / [before[0].T, before[0].Q, before[0].V])
-    T, Q, V = np.array([last.T, last.Q, last.V]) * np.exp(
-        slopes * ratio / np.log(last.ridge / before[0].ridge)
-    )
+    here, there = (np.array([fit.T, fit.Q, fit.V]) for fit in (last, before[0]))
+    slopes = np.log(here / there) / np.log(last.ridge / before[0].ridge)
+    T, Q, V = here * np.exp(slopes * ratio)
     return float(T), float(Q), float(V)
 
 
 def ridges_downwards(energies: Energies, aspect: float, ridges: Array) -> list[float]:
-    """The ridges downwards, with others between them where a small one is far below the last, or
-    below where all is easy.
-    """
+    """The ridges downwards, and others between where one is far below the last or what is easy."""
     easy = 0.3 * aspect / max(float(np.sum(energies.e0 + energies.ed)), 1.0)
-    order, last = [], np.inf
+    order = []
+    last = np.inf
     for ridge in sorted({float(ridge) for ridge in ridges}, reverse=True):
         top = min(last, easy)
         steps = int(np.ceil(np.log(max(top / ridge, 1.0)) / np.log(STRIDE)))
@@ -312,16 +287,7 @@ def guess_state(
 ) -> tuple[float, float, float]:
     """(T, Q, V) to start from: one round of the system at V -> 0, exact as the ridge grows."""
     start = shared_softmax_fit(energies, classes, c)
-    s, h = energies.s, energies.h
-    R = 1 / (start.Hh * s + ridge)
-    lifted = ridge * c + start.M * s
-    T = np.sum(s * R * (lifted * energies.e0 + start.M * s * energies.ed))
-    Q = np.sum(
-        s
-        * R**2
-        * (lifted**2 * energies.e0 + (start.M * s) ** 2 * energies.ed + aspect * start.G * s * h)
-    )
-    return float(T), float(Q), float(aspect * np.sum(h * s * R))
+    return softmax_response(start.Hh, start.G, start.M, energies, aspect, ridge, c)
 
 
 def softmax_rtfa(energies: Energies, aspect: float, ridge: float, classes: int) -> SoftmaxFit:
@@ -343,8 +309,7 @@ def best_softmax_ridge(
     shared: bool = True,
     points: SoftmaxPoints | None = None,
 ) -> SoftmaxFit:
-    """The ridge with the best `score`: "accuracy", "log_loss" or "brier"; searched on few points,
-    computed on all.
+    """The ridge of best "accuracy", "log_loss" or "brier"; searched on few points, computed on all.
 
     Starts at the rule of section 9.1, gamma/(c r^2), widens until the best is inside, then follows
     parabolas. The score is flat at its best: a ridge good to a few percent costs it about 1e-6.
@@ -353,10 +318,8 @@ def best_softmax_ridge(
     r2 = float(np.sum(energies.ed if shared else energies.e0 + energies.ed))
     if r2 == 0:
         return softmax_ridge_path(energies, aspect, [np.inf], classes, shared=shared)[0]
-    few, sign = (
-        draw_points(classes, SEARCH) if points is None else points,
-        1.0 if score == "accuracy" else -1.0,
-    )
+    few = draw_points(classes, SEARCH) if points is None else points
+    sign = 1.0 if score == "accuracy" else -1.0
     seen: dict[float, float] = {}
 
     def visit(*at: float) -> None:
@@ -381,21 +344,8 @@ def best_softmax_ridge(
         if abs(move) < 1e-2:
             break
         visit(best)
-    return softmax_ridge_path(
-        energies, aspect, [float(np.exp(best))], classes, shared=shared, points=points
-    )[0]
-
-
-def best_softmax_mixture(fit: SoftmaxFit, energies: Energies) -> tuple[SoftmaxRule, float]:
-    """The best mixture Wbar + alpha (W - Wbar) for accuracy, and alpha (section 10)."""
-    if fit.distance == 0:
-        return fit, 0.0
-    B0 = float(energies.b0)
-    gram = np.array([[fit.c**2 * B0, fit.c * fit.along], [fit.c * fit.along, fit.Q]])
-    t = np.array([fit.c * B0, fit.T])
-    v = np.linalg.solve(gram, t)
-    v /= v.sum()
-    return SoftmaxRule(fit.classes, fit.rho, float(v @ t), float(v @ gram @ v)), float(v[1])
+    at_best = [float(np.exp(best))]
+    return softmax_ridge_path(energies, aspect, at_best, classes, shared=shared, points=points)[0]
 
 
 SOFTMAX_PER_DECADE = 8
@@ -404,22 +354,17 @@ SOFTMAX_ABOVE = 1e2
 
 
 def softmax_curvature(energies: Energies, aspect: float) -> float:
-    """Lmax <= (1/2) (1+sqrt gamma)^2 max s, softmax's curvature being at most 1/2: descent needs a
-    step below 2/Lmax.
-    """
+    """Lmax <= (1/2) (1+sqrt gamma)^2 max s by softmax's curvature: steps stay below 2/Lmax."""
     return float(0.5 * (1 + np.sqrt(aspect)) ** 2 * energies.s.max())
 
 
 def descent_clock(ridges: Array, distances: Array) -> Array:
-    """The time tau(ridge) = int dlog R/ridge' at each of these falling ridges, 1/ridge at the
-    first.
+    """The time tau(ridge) = int dlog R/ridge' at these falling ridges, 1/ridge at the first.
 
     A cell adds dlog R (e^k - 1)/(k ridge_a), k = log(ridge_a/ridge_b).
 
     >>> ridges = np.geomspace(1e3, 0.01, 200)
-    >>> tau = descent_clock(
-    ...     ridges, 1 / (2 + ridges)
-    ... )  # a single mode of softmax_curvature 2: tau = log(1 + 2/ridge)/2
+    >>> tau = descent_clock(ridges, 1 / (2 + ridges))  # one mode of curvature 2
     >>> bool(np.allclose(tau, np.log1p(2 / ridges) / 2, rtol=2e-3))
     True
     """
@@ -431,25 +376,20 @@ def descent_clock(ridges: Array, distances: Array) -> Array:
 def stopped_softmax_fits(
     energies: Energies, aspect: float, times: Array, classes: int
 ) -> list[SoftmaxFit]:
-    """Descent from the shared model, stopped at each of the `times` = step x steps: the fits of the
-    matched ridges.
+    """Descent from the shared model, stopped at `times` = step x steps: fits of matched ridges.
 
-    Time 0 keeps the shared model. The path goes down until its clock passes the last time, or
-    nothing moves any more.
+    Time 0 keeps the shared model; the path ends with the last time, or when nothing moves.
     """
     times = np.asarray(times, dtype=float)
-    few, top = draw_points(classes, SEARCH), SOFTMAX_ABOVE * softmax_curvature(energies, aspect)
+    few = draw_points(classes, SEARCH)
+    top = SOFTMAX_ABOVE * softmax_curvature(energies, aspect)
     late = float(times.max(initial=0.0))
     ridges, tau = np.array([top]), np.array([1 / top])
     decades = np.log10(max(6 * top * late, 10.0))  # ridge x time is mostly above .15
     while tau[-1] < late:
         ridges = np.geomspace(top, top / 10**decades, 2 + int(SOFTMAX_PER_DECADE * decades))
-        R = np.array(
-            [
-                fit.distance
-                for fit in softmax_ridge_path(energies, aspect, ridges, classes, points=few)
-            ]
-        )
+        fits = softmax_ridge_path(energies, aspect, ridges, classes, points=few)
+        R = np.array([fit.distance for fit in fits])
         tau = descent_clock(ridges, R)
         if R[-1] - R[-2] < 1e-3 * R[-1]:
             break  # descent has arrived: later times change nothing
@@ -458,52 +398,3 @@ def stopped_softmax_fits(
     with np.errstate(divide="ignore"):
         matched = np.where(times <= 1 / top, 1 / times, inside)
     return softmax_ridge_path(energies, aspect, matched, classes)
-
-
-@dataclass(frozen=True)
-class OneHotProbe(SoftmaxRule):
-    """A least-squares fit of one-hot labels; its scores are no logits, so that only its accuracy
-    and risk have a meaning.
-    """
-
-    ridge: float
-    zeta: float
-    noise: float  # s2
-    risk: float  # excess squared error per contrast
-
-
-def fit_one_hot(
-    energies: Energies, aspect: float, ridge: float | None, classes: int, *, shared: bool = True
-) -> OneHotProbe:
-    """Ridge regression around the shared probe zeta W0 (or around nothing) on one-hot labels.
-
-    `ridge` 0: the interpolator (FTFA); infinite: the shared probe (FedAvg); None: the best, s2
-    gamma/(zeta^2 r^2), which is best for accuracy too when Delta is isotropic.
-
-    >>> probe = fit_one_hot(Energies.isotropic(1.5, 1.5), 2.0, None, 3)
-    >>> round(probe.ridge, 4), round(probe.accuracy, 4)
-    (6.2795, 0.6038)
-    """
-    s, h = energies.s, energies.h
-    if not shared:
-        energies = energies.alone
-    ED, rho = energies.ed, float(energies.rho)
-    zeta = softmax_phi(rho, classes)
-    s2 = 1 / classes - zeta * zeta * rho * rho
-    if ridge is None:
-        spread = zeta * zeta * float(ED.sum())
-        ridge = s2 * aspect / spread if spread > 0 else np.inf
-    B0 = float(energies.b0)
-    if np.isinf(ridge):
-        return OneHotProbe(
-            classes, rho, zeta * B0, zeta**2 * B0, ridge, zeta, s2, zeta**2 * float(energies.bd)
-        )
-    k = float(kappa(np.array([ridge]), np.array([aspect]), Spectrum(s, h, "classes"))[0])
-    pull: Array = np.divide(s, s + k, out=np.zeros_like(s), where=s > 0)
-    room = 1 - aspect * float(np.sum(h * pull**2))
-    left = s2 + zeta**2 * float(np.sum(ED * s * (1 - pull) ** 2))
-    # s2 + risk; as many samples as unknowns and no ridge: unbounded
-    total = left / room if room > 1e-12 else np.inf
-    T = zeta * (B0 + float(np.sum(ED * s * pull)))
-    Q = zeta**2 * B0 + float(np.sum(pull**2 * (zeta**2 * s * ED + aspect * total * h)))
-    return OneHotProbe(classes, rho, T, Q, ridge, zeta, s2, total - s2)

@@ -1,5 +1,9 @@
-"""Least squares on class labels: how labels follow from the signal (section 13), and what a ridge
-fit of them gets right.
+"""Least squares on class labels (sections 8 and 13): linear probes, and what they get right.
+
+Least squares on labels -1 and +1 (a linear probe) is the squared-loss theory with a rescaled truth:
+y = zeta x'theta_i + e with zeta = 2(1-2 eps) phi(rho) and Var e = 1 - zeta^2 rho^2, so that the
+shared model is zeta theta_0, the displacement zeta Delta, and every limit of `fedasym.theory`
+applies; accuracy then comes from T and Q.
 
 Per free output y = zeta x'theta_i + e: two classes have zeta = 2 phi(rho) and mean square 1, C
 classes zeta = phi_C(rho) and mean square 1/C. What the features explain, zeta^2 rho^2 = total - s2,
@@ -14,14 +18,17 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache
+from typing import NamedTuple
 
 import numpy as np
+from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 
 from fedasym.core.numbers import Array
 from fedasym.theory.classes.metrics import State, phi
 from fedasym.theory.classes.metrics import accuracy as binary_accuracy
 from fedasym.theory.classes.softmax import SoftmaxRule, softmax_phi
+from fedasym.theory.limits import Worlds, ridge_limit
 from fedasym.theory.transforms import kappa
 from fedasym.worlds.classes import ClassPopulation, Energies
 from fedasym.worlds.spectra import Spectrum
@@ -106,16 +113,12 @@ class LabelModel:
 
     @property
     def strange(self) -> bool:
-        """Whether features explain about as much of the labels as, in this model, labels without
-        noise would let them.
-        """
+        """Whether features explain as much of the labels as this model allows without noise."""
         return self.B + self.r2 * self.spectrum.mean > STRANGE * self.link.most
 
     @cached_property
     def explained(self) -> float:
-        """zeta^2 rho^2, the part of a free output's variance that features explain; never all of
-        it.
-        """
+        """zeta^2 rho^2, the part of a free output's variance explained by features; never all."""
         return float(min(self.B + self.r2 * self.spectrum.mean, 0.999 * self.link.most))
 
     @cached_property
@@ -164,9 +167,7 @@ class LabelModel:
 
 
 def shared_error(world: LabelModel, excess: tuple[float, float]) -> Array:
-    """Ev per atom: the error that noise leaves is even in the logits, the one that displacements
-    leave even in the weights.
-    """
+    """Ev per atom: noise leaves an error even in the logits, displacements one in the weights."""
     s, h = world.spectrum.values, world.spectrum.weights
     seen = np.where(s > 0, h / np.where(s > 0, s, 1.0), 0.0)
     return np.asarray(excess[0] * seen / h[s > 0].sum() + excess[1] * h / world.spectrum.mean)
@@ -182,7 +183,9 @@ def least_squares_state(
 ) -> tuple[float, float]:
     """T and Q of the ridge fit (infinite: the shared model itself); `alone`: around nothing."""
     e = world.energies.alone if alone else world.energies
-    s, h, zeta = e.s, e.h, world.zeta
+    s = e.s
+    h = e.h
+    zeta = world.zeta
     s2 = world.link.total - (zeta * world.rho) ** 2
     ev = np.zeros_like(s) if alone else np.broadcast_to(np.asarray(error, dtype=float), s.shape)
     B0 = float(e.b0)
@@ -232,7 +235,8 @@ def best_label_ridge(
     learned), best for accuracy too if that has no preferred directions; otherwise searched about
     it.
     """
-    e, zeta = (world.energies.alone if alone else world.energies), world.zeta
+    e = world.energies.alone if alone else world.energies
+    zeta = world.zeta
     s2 = world.link.total - (zeta * world.rho) ** 2
     spread = zeta**2 * float(e.ed.sum()) + (0.0 if alone else float(np.sum(error)))
     rule = s2 * aspect / max(spread, 1e-300)
@@ -246,3 +250,133 @@ def best_label_ridge(
         )
     ]
     return float(at[int(np.argmax(cosine))])  # accuracy increases with the cosine
+
+
+class Probe(NamedTuple):
+    """The linear problem behind the labels: their slope zeta and the remaining variance s2."""
+
+    zeta: Array
+    s2: Array
+
+
+class LeastSquares(NamedTuple):
+    """The state of the fit and its squared-loss risk, equation (3)."""
+
+    state: State
+    risk: Array
+
+
+def label_probe(rho: ArrayLike, eps: ArrayLike = 0.0) -> Probe:
+    """Their slope zeta = 2(1-2 eps) phi(rho), and s2 = 1 - zeta^2 rho^2.
+
+    >>> [round(float(x), 9) for x in label_probe(np.sqrt(4.5))]
+    [0.292117193, 0.616003956]
+    """
+    rho = np.asarray(rho, dtype=float)
+    zeta = 2 * (1 - 2 * np.asarray(eps)) * phi(rho)
+    return Probe(zeta, 1 - zeta**2 * rho**2)
+
+
+def best_probe_ridge(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) -> Array:
+    """lam* = s2 gamma/(zeta^2 r^2), of least risk (isotropic Delta); infinite at r = 0."""
+    zeta, s2 = label_probe(energies.rho, eps)
+    with np.errstate(divide="ignore"):
+        return np.asarray(s2 * np.asarray(gamma) / (zeta**2 * energies.r2))
+
+
+def fit_squares(
+    energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: ArrayLike = 0.0
+) -> LeastSquares:
+    """Ridge towards the shared least-squares model; lam = 0: converged, infinite lam: shared.
+
+    T = zeta (B0 + sum ED s^2/(s+kappa)),  Q = zeta^2 B0 + sum s/(s+kappa)^2 {zeta^2 s^2 ED + gamma
+    (s2 + risk) s h}. For a method that shares nothing give `energies.alone`.
+
+    >>> round(float(fit_squares(Energies.isotropic(1.5, 1.5), gamma=2, lam=0).risk), 9)
+    0.712002967
+    """
+    shape = np.broadcast_shapes(energies.batch, *(np.shape(x) for x in (gamma, lam, eps)))
+    e = energies.broadcast(shape).flat()
+    g, ridge, flips = (
+        np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1) for x in (gamma, lam, eps)
+    )
+    zeta, s2 = label_probe(e.rho, flips)
+    k, risk = np.empty(g.size), np.empty(g.size)
+    covariances, which = np.unique(np.concatenate([e.s, e.h], axis=1), axis=0, return_inverse=True)
+    for i, row in enumerate(covariances):
+        rows = np.flatnonzero(which.reshape(-1) == i)
+        values, weights = np.split(row, 2)
+        spectrum = Spectrum(values, weights, "features")
+        r2 = e.r2[rows]
+        share = np.divide(
+            e.ed[rows],
+            r2[:, None],
+            out=np.broadcast_to(weights, e.ed[rows].shape).copy(),
+            where=r2[:, None] > 0,
+        )
+        world = Worlds(zeta[rows] ** 2 * r2, s2[rows], g[rows], share, spectrum)
+        k[rows] = kappa(ridge[rows], g[rows], spectrum)
+        risk[rows] = sum(ridge_limit(world, ridge[rows]))
+    s, h = e.s, e.h
+    near = np.divide(s, s + k[:, None], out=np.zeros(s.shape), where=s > 0)  # s/(s+kappa)
+    T = zeta * (e.b0 + (e.ed * s * near).sum(-1))
+    noise = np.where(k == np.inf, 0.0, g * (h * near**2).sum(-1))
+    with np.errstate(invalid="ignore"):
+        Q = (
+            zeta**2 * e.b0
+            + zeta**2 * (s * near**2 * e.ed).sum(-1)
+            + np.where(noise > 0, noise * (s2 + risk), 0.0)
+        )
+    state = State.of(T, Q, e.rho)
+    return LeastSquares(
+        State(*(x.reshape(shape) for x in (state.T, state.Q, state.rho, state.rest))),
+        risk.reshape(shape),
+    )
+
+
+@dataclass(frozen=True)
+class OneHotProbe(SoftmaxRule):
+    """A least-squares fit of one-hot labels: scores, not logits; accuracy and risk have meaning."""
+
+    ridge: float
+    zeta: float
+    noise: float  # s2
+    risk: float  # excess squared error per contrast
+
+
+def fit_one_hot(
+    energies: Energies, aspect: float, ridge: float | None, classes: int, *, shared: bool = True
+) -> OneHotProbe:
+    """Ridge regression around the shared probe zeta W0 (or around nothing) on one-hot labels.
+
+    `ridge` 0: the interpolator (FTFA); infinite: the shared probe (FedAvg); None: the best, s2
+    gamma/(zeta^2 r^2), which is best for accuracy too when Delta is isotropic.
+
+    >>> probe = fit_one_hot(Energies.isotropic(1.5, 1.5), 2.0, None, 3)
+    >>> round(probe.ridge, 4), round(probe.accuracy, 4)
+    (6.2795, 0.6038)
+    """
+    s, h = energies.s, energies.h
+    if not shared:
+        energies = energies.alone
+    ED = energies.ed
+    rho = float(energies.rho)
+    zeta = softmax_phi(rho, classes)
+    s2 = 1 / classes - zeta * zeta * rho * rho
+    if ridge is None:
+        spread = zeta * zeta * float(ED.sum())
+        ridge = s2 * aspect / spread if spread > 0 else np.inf
+    B0 = float(energies.b0)
+    if np.isinf(ridge):
+        return OneHotProbe(
+            classes, rho, zeta * B0, zeta**2 * B0, ridge, zeta, s2, zeta**2 * float(energies.bd)
+        )
+    k = float(kappa(np.array([ridge]), np.array([aspect]), Spectrum(s, h, "classes"))[0])
+    pull: Array = np.divide(s, s + k, out=np.zeros_like(s), where=s > 0)
+    room = 1 - aspect * float(np.sum(h * pull**2))
+    left = s2 + zeta**2 * float(np.sum(ED * s * (1 - pull) ** 2))
+    # s2 + risk; as many samples as unknowns and no ridge: unbounded
+    total = left / room if room > 1e-12 else np.inf
+    T = zeta * (B0 + float(np.sum(ED * s * pull)))
+    Q = zeta**2 * B0 + float(np.sum(pull**2 * (zeta**2 * s * ED + aspect * total * h)))
+    return OneHotProbe(classes, rho, T, Q, ridge, zeta, s2, total - s2)
