@@ -372,9 +372,10 @@ class ServerStage(Stage, eq=False):
     ) -> tuple[Any, Any]:
         """`update` in either form: the model, and what the server keeps."""
         update: Callable[..., Any] = self.update
-        if self.keeps_server():
-            return update(w, change, kept, sent, portion)
-        return update(w, change), kept
+        if not self.keeps_server():
+            return update(w, change), kept
+        moved: tuple[Any, Any] = update(w, change, kept, sent, portion)
+        return moved
 
 
 class ClientStage(Stage, eq=False):
