@@ -89,7 +89,8 @@ def test_figures(tmp_path):
     for k, result in enumerate((varied, single)):
         assert result.plot(tmp_path / f"{k}.png").read_bytes().startswith(b"\x89PNG")
     predicted, limit = varied.curve("rtfa", np.array([3.0, 10.0]))
-    assert predicted.tolist() == varied["rtfa"].predicted.loss[:2].tolist()
+    # the best ridges of several worlds are looked for together: the last digit is theirs
+    np.testing.assert_allclose(predicted, varied["rtfa"].predicted.loss[:2], rtol=1e-14)
     assert limit[0] == varied["rtfa"].limit.loss[0]
     with pytest.raises(fa.InvalidInput, match="must end in"):
         single.plot(tmp_path / "figure.gif")
