@@ -18,6 +18,7 @@ import numpy as np
 import polars as pl
 
 import fedasym as fa
+from fedasym.core.runtime import SEAL, SEAL_SIZE
 from fedasym.experiments import folder as run_files
 from fedasym.experiments.fields import lines_of
 from fedasym.experiments.tables import clean_run, list_runs
@@ -222,10 +223,10 @@ def piece_samples() -> list[bytes]:
     path = Path(mkdtemp(prefix="fedasym-piece-"), f"{key}.parquet")
     run_files.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
     held = path.read_bytes()
-    start = held.index(run_files.MARK)
+    start = held.index(SEAL)
     return [
         held,
-        held[:start] + held[start + run_files.SIZE :],
+        held[:start] + held[start + SEAL_SIZE :],
     ]  # with its seal, and as older versions wrote it
 
 
