@@ -367,11 +367,11 @@ def fine_tuning(
     6.0
     """
     task = task_of(world)
-    (start,) = task.resolve(read_algorithm(algorithm), None, MAML_STEP)
+    (start,) = task.resolve(single_algorithm(algorithm), None, MAML_STEP)
     return task.fine_tune(world, TuningRequest(start, step, steps, flow, times, clients, member))
 
 
-def read_algorithm(algorithm: str | Algorithm) -> str | Algorithm:
+def single_algorithm(algorithm: str | Algorithm) -> str | Algorithm:
     """One algorithm, by name or as an object."""
     if isinstance(algorithm, str | Algorithm):
         return algorithm
