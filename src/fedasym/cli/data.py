@@ -11,8 +11,7 @@ from typing import Annotated
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli import GOES_ON, show_progress
-from fedasym.cli.app import TRAINING, app, names, read_federation, whole_numbers
+from fedasym.cli import GOES_ON, TRAINING, app, names, read_federation, show_progress, whole_numbers
 from fedasym.cli.training import COLUMNS, Columns
 
 data = App(
@@ -122,6 +121,91 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
         " by classes."
     )
     print(f"\n{copies}")
+
+
+@data.command
+def partition(
+    file: str,
+    /,
+    *,
+    into: str,
+    clients: int = 10,
+    dirichlet: float | None = None,
+    shards: int | None = None,
+    classes_per_client: int | None = None,
+    quantity: float | None = None,
+    iid: Annotated[bool, Parameter(negative="")] = False,
+    samples: int | None = None,
+    least: int = 3,
+    label: str = "label",
+    task: str | None = None,
+    seed: int = 0,
+    plot: str | None = None,
+) -> None:
+    """Deal one table of samples out to clients, by a law of the literature.
+
+    Parameters
+    ----------
+    file
+        A table, an .npz file, or a file or folder of clients, whose samples are pooled.
+    into
+        A folder, in which clients.safetensors is written.
+    clients
+        How many.
+    dirichlet
+        Alpha of a Dirichlet law of class shares: small is uneven. 0.5 where no law is named.
+    shards
+        Samples sorted by class and cut; so many pieces for each client.
+    classes_per_client
+        So many classes for each client.
+    quantity
+        Alpha of a Dirichlet law of sizes; classes alike.
+    iid
+        At random, in equal parts.
+    samples
+        Of each client; with --dirichlet every client then has class shares of its own draw.
+    least
+        Clients that are dealt fewer samples are given some of the largest.
+    label
+        The column or array of labels.
+    task
+        classification or regression, where labels are numbers.
+    seed
+        Same seed, same clients.
+    plot
+        Draw who has which classes to this file (.png, .svg or .pdf).
+    """
+    from fedasym.data.formats import read_pool
+    from fedasym.data.splits import FRACTIONS
+
+    laws: dict[str, dict[str, object]] = {
+        "dirichlet": {"alpha": dirichlet},
+        "shards": {"shards": shards},
+        "classes": {"classes_per_client": classes_per_client},
+        "quantity": {"alpha": quantity},
+        "iid": {"iid": iid or None},
+    }
+    told = [how for how, given in laws.items() if None not in given.values()]
+    if len(told) > 1:
+        raise fa.InvalidInput(f"{' and '.join(told)} are both given: name one law")
+    how = told[0] if told else "dirichlet"
+    pool, split = read_pool(file, label, task=task)
+    given = {name: value for name, value in laws[how].items() if name != "iid"}
+    dealt = fa.datasets.partition(
+        pool,
+        how=how,
+        clients=clients,
+        samples=samples,
+        least=least,
+        split=None if split else FRACTIONS,
+        seed=seed,
+        **given,
+    )
+    Path(into).mkdir(parents=True, exist_ok=True)
+    where = dealt.save(Path(into) / "clients.safetensors")
+    print(f"{dealt}\n\nWritten to {where}")
+    if plot:
+        print(f"Drawn to {dealt.plot(plot)}")
 
 
 @Parameter(name="*")

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from fedasym.data.catalogue import fetch, load
     from fedasym.data.formats import read
+    from fedasym.data.partitioners import partition
     from fedasym.data.splits import duplicates
     from fedasym.data.synthesis import synthetic
 
@@ -24,11 +25,12 @@ _HOME = {
     "duplicates": "fedasym.data.splits",
     "fetch": "fedasym.data.catalogue",
     "load": "fedasym.data.catalogue",
+    "partition": "fedasym.data.partitioners",
     "read": "fedasym.data.formats",
     "synthetic": "fedasym.data.synthesis",
 }
 
-__all__ = ["duplicates", "fetch", "load", "read", "synthetic"]
+__all__ = ["duplicates", "fetch", "load", "partition", "read", "synthetic"]
 
 
 def __getattr__(name: str) -> object:

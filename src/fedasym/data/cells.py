@@ -8,8 +8,10 @@ numbers are numbers, and two whole numbers are two classes.
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import cache
 from numbers import Real
 from typing import Any
 
@@ -169,19 +171,26 @@ def read_floats(series: Any, name: str) -> Cells:
 def read_text(series: Any, name: str) -> Cells:
     """Text: numbers where all cells are, booleans and dates likewise, words otherwise."""
     pl = import_polars()
-    words = blank_words(series.str.strip_chars(), MISSING)
+    cell = blank_cells(pl.first().str.strip_chars(), MISSING).alias("word")
+    number = blank_cells(cell, MISSING_NUMBER).alias("digits")
+    numeric = number.str.contains(NUMBER).fill_null(False).alias("numeric")
+    frame = series.to_frame().select(cell, number, numeric)  # each query has its price
+    words, digits, numeric = (column.alias(series.name) for column in frame.get_columns())
     if not words.count():
         return Cells(name, CellKind.EMPTY, words)
-    digits = blank_words(words, MISSING_NUMBER)
-    numeric = digits.str.contains(NUMBER).fill_null(False)
     count = int(numeric.sum())
     of = digits.count()
-    if of and count == of and not digits.str.contains(CODE).any():
-        if digits.str.contains(WHOLE).all():
-            whole = digits.str.strip_prefix("+").cast(pl.Int64, strict=False)
-            return Cells(name, CellKind.WHOLE, whole, words=digits)
-        numbers = digits.str.strip_prefix("+").cast(pl.Float64, strict=False)
-        return Cells(name, CellKind.NUMBER, numbers, words=digits)
+    if of and count == of:
+        number = pl.col("digits")
+        code, whole = frame.select(
+            code=number.str.contains(CODE).any(), whole=number.str.contains(WHOLE).all()
+        ).row(0)
+        if not code:
+            plain = number.str.strip_prefix("+").cast(
+                pl.Int64 if whole else pl.Float64, strict=False
+            )
+            values = frame.select(plain).to_series().alias(series.name)
+            return Cells(name, CellKind.WHOLE if whole else CellKind.NUMBER, values, words=digits)
     if of and count == of:
         return Cells(name, CellKind.TEXT, words)
     if count and 2 * count >= of:
@@ -201,9 +210,20 @@ def read_text(series: Any, name: str) -> Cells:
 def blank_words(series: Any, words: tuple[str, ...]) -> Any:
     """Text with the words for a missing value, in any case, as nulls."""
     pl = import_polars()
-    cell = pl.first()  # one expression: each method of a series is a query of its own
-    absent = cell.str.strip_chars().str.to_lowercase().is_in(list(words)).fill_null(True)
-    return series.to_frame().select(pl.when(~absent).then(cell)).to_series().alias(series.name)
+    return series.to_frame().select(blank_cells(pl.first(), words)).to_series().alias(series.name)
+
+
+def blank_cells(cell: Any, words: tuple[str, ...]) -> Any:
+    """`blank_words` as an expression, which goes with others into one query."""
+    pl = import_polars()
+    absent = cell.str.contains(absent_pattern(words)).fill_null(True)
+    return pl.when(~absent).then(cell)
+
+
+@cache
+def absent_pattern(words: tuple[str, ...]) -> str:
+    """One of the words and nothing else, in any case, with blanks on either side."""
+    return rf"(?i)^\s*({'|'.join(map(re.escape, words))})\s*$"
 
 
 def refuse_stray(cells: Cells, line: int | None, use: str = "feature") -> None:
@@ -213,8 +233,6 @@ def refuse_stray(cells: Cells, line: int | None, use: str = "feature") -> None:
     """
     if cells.stray is None:
         return
-    import re
-
     word = cells.values[cells.stray]
     place = f"row {cells.stray}" + ("" if line is None else f" (line {cells.stray + line})")
     if re.match(THOUSANDS, word):

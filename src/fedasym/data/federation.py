@@ -18,6 +18,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput, read_list, unknown_name
 from fedasym.core.numbers import notebook_text, plural, whole
+from fedasym.core.runtime import write_file
 from fedasym.data import files
 from fedasym.data.fields import read_table
 from fedasym.data.frames import check_names, has_lists, is_nested_column, open_frame, read_frame
@@ -526,6 +527,29 @@ class Federation:
             self.labels, self.classes, self.labels[counted].ravel(), most
         )
         return replace(self, labels=codes, classes=names, truth=None)
+
+    def class_counts(self, split: str | None = None) -> NDArray[np.intp]:
+        """How many samples (positions of sequences) of each class each client has.
+
+        >>> import numpy as np
+        >>> federation = Federation.from_arrays(np.eye(3), [0, 1, 1], clients=["ann", "bob", "ann"])
+        >>> federation.class_counts().tolist()
+        [[1, 1], [0, 1]]
+        """
+        if self.classes is None:
+            raise InvalidInput("the labels are numbers: only classes can be counted")
+        taken = np.ones(len(self.owner), bool) if split is None else self.split == code_of(split)
+        if self.sequences:
+            taken = np.broadcast_to(taken[:, None], self.labels.shape)
+            taken = taken if self.mask is None else taken & self.mask
+        owner = np.broadcast_to(self.owner[(..., *[None] * (self.labels.ndim - 1))], taken.shape)
+        places = owner[taken] * len(self.classes) + self.labels[taken]
+        counts = np.bincount(places, minlength=len(self) * len(self.classes))
+        return counts.reshape(len(self), -1)
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw who has which classes to a file (PNG, SVG or PDF by its ending)."""
+        return write_file("draw class counts", self, path)
 
     def table(self) -> list[dict[str, Any]]:
         """One record per client: feed it to any data frame."""

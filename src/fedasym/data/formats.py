@@ -70,6 +70,8 @@ def read_npz(path: Path, fields: FieldNames, split: Any) -> dict[str, Any]:
             "labels": LABELS if fields.label == "label" else (fields.label,),
             "clients": CLIENTS if fields.client == "client" else (fields.client,),
         }
+        if fields.client is None:  # samples without clients, which are still to be dealt out
+            del wanted["clients"]
         read = {
             field: load_array(archive, path, choose_array(held, path, field, names))
             for field, names in wanted.items()
@@ -79,6 +81,8 @@ def read_npz(path: Path, fields: FieldNames, split: Any) -> dict[str, Any]:
                 archive, path, choose_array(held, path, "split", (split or "split",))
             ).tolist()
         mask = load_array(archive, path, "mask") if "mask" in held else None
+    if fields.client is None:
+        read["clients"] = np.zeros(np.shape(read["labels"])[:1], int)
     rows = {field: array.shape[0] if array.ndim else "no" for field, array in read.items()}
     if len(set(rows.values())) > 1 or "no" in rows.values():
         raise InvalidInput(
@@ -347,6 +351,7 @@ def check_same_columns(file: Path, frame: Any, first: Path, other: Any) -> None:
 
 ENDINGS = {
     ".parquet": "parquet",
+    ".arrow": "arrow",
     ".safetensors": "safetensors",
     ".csv": "csv",
     ".tsv": "csv",
@@ -360,9 +365,9 @@ ENDINGS = {
     ".sqlite3": "sqlite",
 }
 BEGINNINGS = {b"PAR1": "parquet", b"\x89HDF\r\n\x1a\n": "hdf5", b"SQLite format 3\x00": "sqlite"}
-TABLES = ("csv", "excel", "parquet")  # formats of columns
+TABLES = ("csv", "excel", "parquet", "arrow")  # formats of columns
 # formats of which a folder may hold several files
-SEVERAL = ("csv", "excel", "parquet", "leaf", "hdf5", "sqlite")
+SEVERAL = ("csv", "excel", "parquet", "arrow", "leaf", "hdf5", "sqlite")
 READ = (
     f"read are {', '.join(ENDINGS)}, folders of .csv, .tsv, .xlsx, .parquet, .json (LEAF), .h5 or"
     " .sqlite files, and folders with train and test in them"
@@ -443,6 +448,36 @@ def read(
         return Federation.from_frame(**held, **meaning, **told)
     except InvalidInput as reason:
         raise reason.at(path) from None
+
+
+def read_pool(path: str | Path, label: Any = "label", **options: Any) -> tuple[Federation, bool]:
+    r"""Samples that have no clients yet, from a table, an .npz file, or any file of clients; and
+    whether the file says which of them train.
+
+    >>> import tempfile
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     file = Path(folder, "flowers.csv")
+    ...     text = file.write_text("length,kind\n" + "1.0,a\n2.5,b\n" * 5)
+    ...     read_pool(file, label="kind")[0].labels[:3].tolist()
+    [0, 1, 0]
+    """
+    file = path_of("path", path)
+    if file.suffix.lower() == ".npz" and file.is_file():
+        arrays = read_npz(file, FieldNames(label, None, options.get("features")), None)
+        task = options.get("task")
+        return Federation.from_arrays(**arrays, task=task), arrays["split"] is not FRACTIONS
+    if file.suffix.lower() in (*TEXTS, ".xlsx", ".parquet") and file.is_file():
+        pl = import_package("polars", "a table of client data")
+        parquet = file.suffix.lower() == ".parquet"
+        frame = pl.read_parquet(file) if parquet else read_file(file, [label])
+        if "client" not in frame.columns:
+            whose = frame.with_columns(pl.lit("all").alias("client"))
+            split = "split" if "split" in frame.columns else None
+            found = Federation.from_frame(
+                whose, label=label, client="client", split=split, **options
+            )
+            return found, split is not None
+    return read(file, label=label, **options), True
 
 
 def read_array_files(
@@ -530,6 +565,8 @@ def readable_files(folder: Path) -> list[Path]:
     if packed:
         format_of(packed[0])
     known = [file for file in files if file.suffix.lower() in ENDINGS]
+    if (folder / "state.json").is_file():  # Hugging Face's save_to_disk: the rest are notes
+        known = [file for file in known if file.suffix == ".arrow"]
     tables = [file for file in known if file.suffix.lower() != ".txt"]
     return tables or known  # a text beside tables tells about them
 

@@ -12,6 +12,7 @@ import codecs
 import csv
 import difflib
 import io
+import json
 import math
 import re
 from collections.abc import Callable, Collection, Hashable
@@ -134,6 +135,8 @@ def has_lists(frame: Any, label: Any, client: Any, features: Any, split: Any, ma
 def open_frame(frame: Any) -> Any:
     """A frame of pandas or polars through narwhals; other Arrow tables go through polars."""
     nw = import_package("narwhals", "a table of client data")
+    if type(frame).__module__.split(".")[0] == "datasets":
+        frame = read_dataset(frame)
     try:
         if hasattr(frame, "__arrow_c_stream__") and not nw.dependencies.is_into_dataframe(frame):
             shown = nw.from_arrow(frame, backend="polars")
@@ -415,9 +418,62 @@ def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
         from fedasym.data.files import read_parquet
 
         return read_parquet(file, False)[0]
+    if ending == ".arrow":
+        return read_arrow(file)
     raise InvalidInput(
         f"path is {str(path)!r}: tables end in {', '.join((*TEXTS, *EXCEL))} or .parquet"
     )
+
+
+def read_arrow(file: Path) -> Any:
+    """An Arrow file as Hugging Face's `save_to_disk` writes it: a stream, with notes beside it."""
+    pl = import_polars()
+    notes = file.with_name("dataset_info.json")
+    try:
+        frame = pl.read_ipc_stream(file)
+        features = json.loads(notes.read_text("utf-8"))["features"] if notes.is_file() else {}
+        return name_classes(frame, dict(features or {}))
+    except (pl.exceptions.PolarsError, OSError, ValueError, TypeError, KeyError) as reason:
+        if isinstance(reason, InvalidInput):
+            raise reason.at(file) from None
+        raise UnreadableFile(
+            f"{file}: it cannot be read as an Arrow stream, as save_to_disk writes it: {reason}"
+        ) from None
+
+
+def read_dataset(dataset: Any) -> Any:
+    """A Hugging Face `Dataset`, or a `DatasetDict` with a column that names its splits."""
+    pl = import_polars()
+    if hasattr(dataset, "items"):
+        parts = [
+            read_dataset(part).with_columns(pl.lit(name).alias("split"))
+            for name, part in dataset.items()
+        ]
+        return pl.concat(parts, how="vertical_relaxed")
+    if not hasattr(dataset, "with_format") or not hasattr(dataset, "num_rows"):
+        raise InvalidInput(
+            f"frame is a {type(dataset).__name__}, which streams its rows: load it whole, without"
+            " streaming=True"
+        )
+    features = {} if dataset.features is None else dataset.features.to_dict()
+    return name_classes(pl.from_arrow(dataset.with_format("arrow")[:]), features)
+
+
+def name_classes(frame: Any, features: dict[str, Any]) -> Any:
+    """Codes of a ClassLabel as the names of the classes; encoded images and sounds are refused."""
+    pl = import_polars()
+    for name, about in features.items():
+        kind = about.get("_type") if isinstance(about, dict) else None
+        if kind in ("Image", "Audio", "Video"):
+            raise InvalidInput(
+                f"column {name!r} holds encoded files ({kind}): make arrays of them, such as"
+                f" dataset.with_format('numpy')[{name!r}], or features, and use from_arrays"
+            )
+        if kind == "ClassLabel" and name in frame.columns and about.get("names"):
+            called = dict(enumerate(map(str, about["names"])))
+            column = pl.col(name).replace_strict(called, default=None, return_dtype=pl.String)
+            frame = frame.with_columns(column)
+    return frame
 
 
 def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
@@ -553,6 +609,8 @@ def read_name_column(series: Any) -> Any:
 
 def read_decimal_commas(series: Any) -> Any:
     """A column of numbers with decimal commas with points instead; any other as it is."""
+    if not series.str.contains(",", literal=True).any():  # as in nearly all
+        return series
     words = blank_words(blank_words(series.str.strip_chars(), MISSING), MISSING_NUMBER).drop_nulls()
     if not len(words) or not words.str.contains(DECIMAL_COMMA).any():
         return series
