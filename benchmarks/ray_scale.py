@@ -23,19 +23,11 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedasym as fa
-from fedasym.deploy import Ray
-from fedasym.deploy.ray import LIBRARY
-from fedasym.deploy.ray.pool import (
-    COPIES,
-    Task,
-    compute_rows,
-    join_cluster,
-    open_pool,
-    portable_data,
-)
+from fedasym.deploy import LIBRARY, Ray
+from fedasym.deploy.ray import COPIES, Task, compute_rows, join_cluster, open_pool, portable_data
 from fedasym.experiments import plan
-from fedasym.experiments.data import Record, record_data
 from fedasym.experiments.execution import Worker
+from fedasym.experiments.fields import Record, record_data
 from fedasym.experiments.folder import RunFolder
 
 WAIT = 0.05  # seconds of a piece that waits
@@ -67,7 +59,7 @@ def tasks(pool: Any, count: int, seconds: float) -> float:
     while back < count:
         while left and pool.room():
             pool.hand_out(left.pop())
-        back += len(pool.returned(lambda key, why: None))
+        back += len(pool.collect_results(lambda key, why: None))
     return time.monotonic() - begun
 
 
@@ -109,7 +101,7 @@ def keeping(data: fa.Federation, home: Path) -> float:
     record = record_data(data, ())
     tried = experiment(1, SEEDS)
     source = RunFolder(home / "run 1")
-    worker = Worker(data, record, RunFolder.prepared(home / "kept", tried, record), None)
+    worker = Worker(data, record, RunFolder.prepare(home / "kept", tried, record), None)
     pieces = plan.trials(tried, {"ftfa": {}})
     held = [source.piece(piece.key(record)) for piece in pieces]
     begun = time.monotonic()
@@ -206,7 +198,7 @@ def peak(clients: int) -> tuple[int, int]:
     data = fa.Federation.from_arrays(features, labels, np.repeat(np.arange(clients), n))
     with join_cluster(Ray(workers=1), data.features.nbytes), open_pool(Ray(), data) as pool:
         pool.hand_out(Task("peak", peak_of, ([pool.ray.put(portable_data(data))], one_piece(1)[0])))
-        while not (back := pool.returned(lambda key, why: None)):
+        while not (back := pool.collect_results(lambda key, why: None)):
             pass
     return clients * n * (4 * d + 17), back[0][1]
 

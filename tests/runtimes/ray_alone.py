@@ -16,8 +16,8 @@ import numpy as np
 
 import fedasym as fa
 from fedasym.deploy import Ray
-from fedasym.deploy.ray import pool as ray_pool
-from fedasym.deploy.ray.pool import (
+from fedasym.deploy import ray as ray_pool
+from fedasym.deploy.ray import (
     Task,
     TaskPool,
     join_cluster,
@@ -86,7 +86,7 @@ def results(pool: TaskPool, *tasks: Task) -> tuple[dict[str, Any], list[str]]:
     for task in tasks:
         pool.hand_out(task)
     while len(found) < len(tasks):
-        found |= dict(pool.returned(lambda key, why: lost.append(why)))
+        found |= dict(pool.collect_results(lambda key, why: lost.append(why)))
     return found, lost
 
 

@@ -27,7 +27,7 @@ from fedasym.training.twin import Client, local_work
 
 from .flower_federation import Federation, Process, node_keys, wait_until
 
-pytestmark = pytest.mark.xdist_group("flower")
+pytestmark = pytest.mark.xdist_group("processes")
 MARK = "XMARKx"  # in words that must not leave a node
 
 NODES = ("north", "south", "east")

@@ -35,7 +35,7 @@ from .ray_host import QUIET
 from .ray_processes import LOOPBACK, at_work, ended, inside, listening, wait_until
 
 pytestmark = [
-    pytest.mark.xdist_group("ray"),
+    pytest.mark.xdist_group("processes"),
     pytest.mark.skipif(
         not sys.platform.startswith("linux"), reason="processes are looked for in /proc"
     ),

@@ -13,10 +13,16 @@ import pytest
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.cli.app import Where
-from fedasym.deploy import Ray, ray
-from fedasym.deploy.ray import LIBRARY, check_address, joining_error, read_executor
-from fedasym.deploy.ray.pool import SHARED, STORE, local_cluster, ray_package
+from fedasym.cli import Where
+from fedasym.deploy import LIBRARY, Ray, ray, read_executor
+from fedasym.deploy.ray import (
+    SHARED,
+    STORE,
+    check_address,
+    joining_error,
+    local_cluster,
+    ray_package,
+)
 
 from ..experiments.small import written
 

@@ -21,7 +21,7 @@ from pathlib import Path
 from string import Template
 from typing import Any
 
-from fedasym.algorithms import TRAINED, Algorithm, find
+from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
 from fedasym.core.errors import InvalidInput, MissingPackage, path_of, unknown_name
 from fedasym.core.numbers import check_seed
@@ -222,7 +222,9 @@ def write_app(what: str | Algorithm, into: str | Path) -> Path:
     algorithm = None if what == ADVISE else algorithm_to_deploy(what)
     name = ADVISE if algorithm is None else algorithm.name
     origin = (
-        None if algorithm is None or algorithm.name in TRAINED else algorithm_file(algorithm, what)
+        None
+        if algorithm is None or REGISTRY.is_built_in(algorithm.name)
+        else algorithm_file(algorithm, what)
     )
     folder = path_of("into", into)
     package = package_name(folder)

@@ -461,8 +461,8 @@ def evaluate_clients(
         "num-validation-examples": validated.counted,
         "hurt": hurt,
     }
-    scores = own.told("", federation.task) | theirs.told("shared-", federation.task)
-    told |= scores | validated.told("validation-", federation.task)
+    scores = own.scores("", federation.task) | theirs.scores("shared-", federation.task)
+    told |= scores | validated.scores("validation-", federation.task)
     return Message(content_of(metrics=told), reply_to=message)
 
 
@@ -524,7 +524,7 @@ class HeadScores(NamedTuple):
             else self.correct < other.correct
         )
 
-    def told(self, prefix: str, task: str) -> dict[str, float]:
+    def scores(self, prefix: str, task: str) -> dict[str, float]:
         """Means by their names in a message; 0 where nothing was counted."""
         n = max(self.counted, 1)
         accuracy = {} if task == "regression" else {f"{prefix}accuracy": self.correct / n}

@@ -15,6 +15,9 @@ from __future__ import annotations
 import logging
 import os
 import shutil
+import socket
+import subprocess
+import sys
 import tempfile
 import time
 from collections import Counter
@@ -29,9 +32,9 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
-from fedasym.deploy.ray import Ray, check_address, joining_error
-from fedasym.experiments.data import Record
+from fedasym.deploy import Ray
 from fedasym.experiments.execution import Worker
+from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import LOST, Finished, RunFolder
 from fedasym.experiments.plan import Piece
 from fedasym.experiments.tables import command_line, compute_piece, describe_environment
@@ -42,6 +45,8 @@ LOOPBACK = (  # "0": clusters listen to their own machine alone, on every system
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
 )
 SHARED = "/dev/shm"  # where an object store's memory is on Linux
+PATIENCE = 5.0  # seconds within which an address must answer
+STATUS = 30.0  # seconds within which a cluster must tell its status; Ray goes on for longer
 STORE = 100 * 2**20  # bytes of an object store beside the data: results on their way
 
 
@@ -99,6 +104,54 @@ def local_cluster(settings: Ray, size: int) -> dict[str, Any]:
         # slower than memory, but it holds the data
         told["_plasma_directory"] = tempfile.gettempdir()
     return told
+
+
+def check_address(address: str) -> None:
+    """Refuse at once an address where no cluster answers: Ray itself would try for minutes, then
+    end this process.
+
+    Whether it is a cluster that answers is therefore asked in a process of its own.
+    """
+    if address == "auto":
+        return
+    host, colon, port = address.rpartition(":")
+    if "://" in address or not colon or not host or not port.isdigit():
+        known = "give host:port as ray start --head prints it, such as 10.0.0.1:6379, or auto"
+        raise InvalidInput(f"address is {address!r}: {known}")
+    try:
+        socket.create_connection((host.strip("[]"), int(port)), timeout=PATIENCE).close()
+    except (OSError, OverflowError) as reason:
+        why = getattr(reason, "strerror", None) or str(reason)
+        hint = "is the head of the cluster running (ray start --head), and its port open?"
+        raise InvalidInput(
+            f"address is {address!r}: nobody answers there ({why}); {hint}"
+        ) from None
+    asked = [sys.executable, "-m", "ray.scripts.scripts", "status", "--address", address]
+    try:
+        subprocess.run(asked, capture_output=True, text=True, timeout=STATUS, check=True)
+    except subprocess.TimeoutExpired:
+        raise InvalidInput(
+            f"address is {address!r}: what answers there is not a Ray cluster; check the port"
+        ) from None
+    except subprocess.CalledProcessError as reason:
+        raise joining_error(address, (reason.stderr.strip().splitlines() or [reason])[-1]) from None
+
+
+def joining_error(address: str | None, reason: Exception | str) -> InvalidInput:
+    """What Ray said when it was joined, in one sentence."""
+    said = " ".join(str(reason).split())[:300].rstrip(".")
+    if address is None:
+        return InvalidInput(f"a Ray cluster of this machine could not be started: {said}")
+    if address == "auto":
+        return InvalidInput(
+            "address is 'auto', and no Ray cluster runs on this machine: start one with ray start"
+            " --head"
+        )
+    hint = (
+        "this machine must be one of its nodes (ray start), with the same Python and ray and, where"
+        " it asks for one, its token"
+    )
+    return InvalidInput(f"address is {address!r}: this cluster cannot be joined: {said}; {hint}")
 
 
 TICK = 0.25  # seconds after which a driver looks around, though nothing came back
@@ -240,7 +293,7 @@ class TaskPool:
         """Send a task to the cluster."""
         self.out[self.hand.remote(task, self.board, __version__)] = task
 
-    def returned(self, lost: LostListener) -> list[tuple[str, Any]]:
+    def collect_results(self, lost: LostListener) -> list[tuple[str, Any]]:
         """Keys and results of what has come back within a tick; what was lost goes out again."""
         if not self.out:
             time.sleep(TICK)
@@ -367,7 +420,7 @@ class Crew(Worker):
                 )
                 fresh |= self.brought_back(keyed)
                 for key, piece in fresh.items():
-                    self.pace.finished(key, piece.made["seconds"])
+                    self.pace.finish_piece(key, piece.made["seconds"])
                 finished |= fresh
                 self.tell({key: piece for key, piece in keyed.items() if key not in finished})
         finally:
@@ -387,12 +440,12 @@ class Crew(Worker):
 
     def piece(self, key: str, piece: Piece) -> Finished | None:
         """A piece that is there; otherwise it is handed out, unless another process has it."""
-        if (there := self.found(key)) is not None:
+        if (there := self.find_finished(key)) is not None:
             return there
         with ExitStack() as stack:
             if not stack.enter_context(self.folder.lock(key)):
                 return None
-            if (there := self.found(key, piece)) is not None:
+            if (there := self.find_finished(key, piece)) is not None:
                 return there
             self.locks[key] = stack.pop_all()  # held until the piece is written
         self.pool.hand_out(Task(key, compute_rows, (self.stored, piece, command_line())))
@@ -409,7 +462,7 @@ class Crew(Worker):
             )
 
         kept = {}
-        for key, (frame, by, seconds) in self.pool.returned(lost):
+        for key, (frame, by, seconds) in self.pool.collect_results(lost):
             kept[key] = self.keep(key, keyed[key], frame, by, seconds)
             self.locks.pop(key).close()
         return kept
@@ -467,7 +520,7 @@ def run_trials(
             while waiting and pool.room():
                 key = waiting.pop()
                 pool.hand_out(Task(key, trial_losses, (stored, mode, named[key])))
-            for key, losses in pool.returned(lost):
+            for key, losses in pool.collect_results(lost):
                 add(*named[key], losses)
                 done += 1
             begun = sum(share for share, _ in pool.begun.values())
