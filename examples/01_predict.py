@@ -21,8 +21,8 @@ table.plot(into / "predict.png")
 
 print("\nWith ten clients instead of infinitely many, the shared model has an error of its own:")
 few = fa.predict(world, clients=10)
-for name, risk in few.items():
-    print(f"  {name:<12} {table[name].loss:.3f} -> {risk.loss:.3f}")
+for name, limit in table.items():
+    print(f"  {name:<12} {limit.loss:.3f} -> {few[name].loss:.3f}")
 print(f"The best is {few.best}.")
 
 threshold = fa.noise_threshold(world)

@@ -12,8 +12,8 @@ apart = {}
 for dimension in (20, 80, 320):
     drawn = fa.simulate(world, dimension=dimension, clients=10, trials=4, seed=1)
     apart[dimension] = sum(
-        abs(drawn[name].loss / predicted[name].loss - 1) for name in predicted
-    ) / len(predicted)
+        abs(row.loss / predicted[name].loss - 1) for name, row in drawn.items()
+    ) / len(drawn)
     print(
         f"dimension {dimension:>4}: simulated losses are {apart[dimension]:.2%} from predicted"
         f" ones; {drawn.best} wins"

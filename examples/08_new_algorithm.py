@@ -1,4 +1,4 @@
-"""A new algorithm: FedProx from `fedprox.py`, predicted, trained, tuned and compared like any
+"""A new algorithm: FedProx from `proximal.py`, predicted, trained, tuned and compared like any
 other.
 
 FedProx (Li et al., 2020) is FedAvg whose clients are held near the shared model W: a local step
@@ -8,7 +8,7 @@ apart; without one it is FedAvg.
     python examples/08_new_algorithm.py
 """
 
-from fedprox import fedprox, tuned
+from proximal import proximal, tuned
 
 import fedasym as fa
 
@@ -17,7 +17,7 @@ def main() -> None:
     print(
         fa.predict(
             fa.Population(radius=1, noise=0.5, aspect=2),
-            ["fedavg", fedprox, "ftfa", tuned],
+            ["fedavg", proximal, "ftfa", tuned],
             clients=10,
         ),
         end="\n\n",
@@ -27,7 +27,11 @@ def main() -> None:
     )
     grid = {"server_step": [0.1, 1], "penalty": [0.01, 0.1, 1]}
     runs = fa.train(
-        ["local", "fedavg", "ftfa", fedprox, tuned], clients, rounds=30, evaluate_every=0, grid=grid
+        ["local", "fedavg", "ftfa", proximal, tuned],
+        clients,
+        rounds=30,
+        evaluate_every=0,
+        grid=grid,
     )
     print(runs.choose())
 

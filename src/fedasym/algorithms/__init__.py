@@ -1,8 +1,25 @@
 """An algorithm is a pair of stages: what clients learn together, and what each does with it."""
 
-from fedasym.algorithms.average import Average, Descend, Flow, Interpolate, Keep, Nothing
-from fedasym.algorithms.meta import Meta
-from fedasym.algorithms.penalties import Moreau, Ridge
+from fedasym.algorithms.family import (
+    AverageRidge,
+    DirectedRidge,
+    LocalSteps,
+    ModelMixture,
+    MoreauRidge,
+    Prox,
+    overview,
+)
+from fedasym.algorithms.methods import (
+    Average,
+    Descend,
+    Flow,
+    Interpolate,
+    Keep,
+    Meta,
+    Moreau,
+    Nothing,
+    Ridge,
+)
 from fedasym.algorithms.registry import PAPER, TRAINED, Algorithm, find, register
 from fedasym.algorithms.stages import ClientStage, Objective, ServerStage, Setting, rule, setting
 
@@ -12,19 +29,26 @@ __all__ = [
     "TRAINED",
     "Algorithm",
     "Average",
+    "AverageRidge",
     "ClientStage",
     "Descend",
+    "DirectedRidge",
     "Flow",
     "Interpolate",
     "Keep",
+    "LocalSteps",
     "Meta",
+    "ModelMixture",
     "Moreau",
+    "MoreauRidge",
     "Nothing",
     "Objective",
+    "Prox",
     "Ridge",
     "ServerStage",
     "Setting",
     "find",
+    "overview",
     "register",
     "rule",
     "setting",

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms.average import (
+from fedasym.algorithms.methods import (
     Average,
     AverageSquares,
     BestStep,
@@ -31,12 +31,14 @@ from fedasym.algorithms.average import (
     Flow,
     Interpolate,
     Keep,
+    Meta,
+    Moreau,
     Nothing,
     Posterior,
+    Ridge,
     Truth,
+    check_ridge,
 )
-from fedasym.algorithms.meta import Meta
-from fedasym.algorithms.penalties import Moreau, Ridge, check_ridge
 from fedasym.algorithms.stages import ClientStage, Objective, ServerStage, Setting, Stage
 from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown_name
 from fedasym.core.numbers import amount
@@ -52,7 +54,9 @@ class Algorithm:
 
     words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is
     drawn. grid: what tuning tries by default, settings and their values. simplicity: its place
-    among algorithms that do equally well, of which the first is taken.
+    among algorithms that do equally well, of which the first is taken. alias_of: the algorithm
+    that it is under another name, and note: the sentence that says so. variant_of: whose settings
+    in parentheses it takes, as in "fedavg(local_steps=20)".
 
     >>> import fedasym as fa
     >>> one_step = fa.Algorithm(
@@ -75,6 +79,9 @@ class Algorithm:
         default=None, compare=False, kw_only=True, repr=False
     )
     simplicity: float = field(default=math.inf, compare=False, kw_only=True, repr=False)
+    alias_of: str = field(default="", compare=False, kw_only=True, repr=False)
+    variant_of: str = field(default="", compare=False, kw_only=True, repr=False)
+    note: str = field(default="", compare=False, kw_only=True, repr=False)
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -115,6 +122,16 @@ class Algorithm:
         return self.personalise.objective is Objective.OWN and not self.shares_nothing
 
     @property
+    def interpolates(self) -> bool:
+        """Whether clients of a linear model end at the interpolant next to where they started."""
+        return self.personalise.linear_objective is Objective.OWN
+
+    @property
+    def is_penalised(self) -> bool:
+        """Whether clients of a linear model are held by a squared penalty, their ridge."""
+        return self.personalise.linear_objective is Objective.PENALISED
+
+    @property
     def is_regularised(self) -> bool:
         """Whether its fits are exact, and clients keep the shared model or are held near it."""
         held = self.personalise.objective in (Objective.SHARED, Objective.PENALISED)
@@ -139,6 +156,10 @@ class Algorithm:
             steps["local_step"] = list(STEPS)
         return steps | {name: list(each.grid) for name, each in self.settings.items() if each.grid}
 
+    def with_steps(self, name: str, step: float, steps: int = 1) -> Algorithm:
+        """The same shared model under another name, then so many own steps of a size from it."""
+        return Algorithm(name, self.server, Descend(step, steps))
+
     @property
     def has_ridge(self) -> bool:
         """Whether a client is held by a ridge, of which theory and data know the best."""
@@ -148,6 +169,8 @@ class Algorithm:
 # Colours are safe for the colour-blind: methods that learn alone in greys, those that share in
 # colours. Grids are what the paper tunes over (appendix "Hyperparameter Tuning Details"); what it
 # does not tune has none.
+AVERAGE = Average()
+KEEP = Keep()
 PAPER = {
     each.name: each
     for each in (
@@ -172,8 +195,8 @@ PAPER = {
         ),
         Algorithm(
             "fedavg",
-            Average(),
-            Keep(),
+            AVERAGE,
+            KEEP,
             words="one model for all",
             simplicity=0,
             reference="McMahan et al. 2017",
@@ -230,6 +253,8 @@ PAPER = {
         ),
     )
 }
+# of an inner problem, where a run gives none
+USUAL_PENALTY = Moreau.settings()["ridge"].usual or 0.0
 SIMPLEST = tuple(sorted(PAPER, key=lambda name: PAPER[name].simplicity))  # the first first
 TRAINED = PAPER | {
     each.name: each
@@ -328,11 +353,21 @@ class Registry(Mapping[str, Algorithm]):
         self._known[algorithm.name] = algorithm
         return algorithm
 
+    def include(self, algorithms: Iterable[Algorithm], stages: Iterable[type[Stage]]) -> None:
+        """Take in more of the package's own, with the stages that files may name."""
+        self._known.update({each.name: each for each in algorithms})
+        self._built_in |= {each.name for each in algorithms}
+        STAGES.update({each.__name__: each for each in stages})
+
+    def is_built_in(self, name: str) -> bool:
+        """Whether an algorithm is the package's own."""
+        return name in self._built_in
+
     def remember(self, algorithm: Algorithm) -> None:
         """Know the name of an algorithm in a file until one of that name is registered."""
         self._described[algorithm.name] = algorithm
 
-    def at_hand(self, name: str) -> Algorithm | None:
+    def look_up(self, name: str) -> Algorithm | None:
         """The algorithm of a name if it is known without importing anything."""
         return self._known.get(name) or self._described.get(name)
 
@@ -342,7 +377,7 @@ class Registry(Mapping[str, Algorithm]):
             self._known.setdefault(name, algorithm)
 
     def __getitem__(self, name: str) -> Algorithm:
-        if (found := self.at_hand(name)) is not None:
+        if (found := self.look_up(name)) is not None:
             return found
         self.read_packages()
         return self._known[name]
@@ -409,9 +444,50 @@ def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
         return import_algorithm(entry)
     if isinstance(entry, str) and more is not None and entry in more:
         return more[entry]
+    if isinstance(entry, str) and entry.endswith(")") and "(" in entry:
+        return read_call(entry, more)
     if not isinstance(entry, str) or entry not in REGISTRY:
         raise unknown_name("algorithm", entry, (*REGISTRY, *(more or ())))
     return REGISTRY[entry]
+
+
+def read_call(entry: str, more: Mapping[str, Algorithm] | None) -> Algorithm:
+    """An algorithm with settings of its own: "fedprox(penalty=1)", "fedavg(local_steps=20)".
+
+    >>> read_call("fedavg(local_steps=20)", None).server.local_steps
+    20
+    """
+    base, _, inside = entry[:-1].partition("(")
+    algorithm = find(base.strip(), more)
+    values: dict[str, float] = {}
+    for part in filter(str.strip, inside.split(",")):
+        name, equals, text = (each.strip() for each in part.partition("="))
+        try:
+            number = float(text)
+        except ValueError:
+            number = math.nan
+        if not equals or math.isnan(number):
+            raise InvalidInput(
+                f"algorithm is {entry!r}: {part.strip()!r} is no setting and its number; write"
+                f" {base}(setting=number)"
+            )
+        values[name] = int(number) if number.is_integer() else number
+    kin = [algorithm, *(each for each in REGISTRY.values() if each.variant_of == base)]
+    meant = next((each for each in kin if set(values) <= set(each.settings)), None)
+    if meant is None:
+        known = dict.fromkeys(name for each in kin for name in each.settings)
+        bad = next(name for name in values if name not in known)
+        raise unknown_name(f"setting of {base}", bad, known)
+    server, client = (
+        {name: values[name] for name in values if name in stage.settings()}
+        for stage in meant.stages
+    )
+    return replace(
+        meant,
+        name=entry,
+        server=replace(meant.server, **server),
+        personalise=replace(meant.personalise, **client),
+    )
 
 
 def import_algorithm(path: str) -> Algorithm:
@@ -438,14 +514,21 @@ def import_algorithm(path: str) -> Algorithm:
 
 
 def requested_algorithms(algorithms: Any, default: Iterable[str]) -> list[str | Algorithm]:
-    """The names and objects that are asked for: one alone, several, or the default."""
+    """The names and objects that are asked for: one alone, several, "all", or the default."""
     if algorithms is None:
         return list(default)
+    if asks_for_all(algorithms):
+        return [name for name, each in REGISTRY.items() if not each.alias_of]
     if isinstance(algorithms, str | Algorithm):
         return [algorithms]
     return read_list(
         "algorithms", algorithms, "give names or Algorithm objects; leave it out for all"
     )
+
+
+def asks_for_all(algorithms: Any) -> bool:
+    """Whether every algorithm that has a name is asked for, other names of the same left out."""
+    return isinstance(algorithms, str | list | tuple) and algorithms in ("all", ["all"], ("all",))
 
 
 def as_names(algorithms: Any) -> Any:
@@ -483,11 +566,11 @@ def with_numbers(
     algorithm: Algorithm, ridge: float | np.ndarray | None, maml_step: float
 ) -> Algorithm:
     """The algorithm with a ridge, where it has one, and with MAML's step where it has none."""
-    server = algorithm.server.filled(local_step=maml_step)
+    server = algorithm.server.fill_missing(local_step=maml_step)
     client = algorithm.personalise
     if ridge is not None and algorithm.has_ridge:
         client = client.at(ridge=ridge)
-    if (server, client) == (algorithm.server, algorithm.personalise):
+    if server is algorithm.server and client is algorithm.personalise:
         return algorithm
     return replace(algorithm, server=server, personalise=client)
 
@@ -506,6 +589,7 @@ ALGORITHMS = (  # in a folder of results: what is known of algorithms from outsi
 class Stored(Stage, eq=False):
     """A stage of a file whose code is not here: name, settings, and the digest of its source."""
 
+    has_code = False
     name: str
     values: tuple[tuple[str, Any], ...]
     code: str
@@ -618,7 +702,9 @@ def read_stage(described: Mapping[str, Any], stored: type[Any], known: Stage | N
 
 def describe_brought(names: Iterable[str]) -> str | None:
     """Those of these algorithms that are not the package's own, as JSON; None: there are none."""
-    brought = [describe_algorithm(REGISTRY[name]) for name in names if name not in TRAINED]
+    brought = [
+        describe_algorithm(REGISTRY[name]) for name in names if not REGISTRY.is_built_in(name)
+    ]
     return json.dumps(brought, indent=2) + "\n" if brought else None
 
 

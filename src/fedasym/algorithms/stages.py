@@ -28,6 +28,9 @@ from fedasym.core.errors import InvalidInput, NoFormula, one_of
 from fedasym.core.numbers import one_float
 
 LARGEST = 2**53  # of the whole numbers that are exact as others
+# eigenvalues and ridges at which a stage's formula is compared with those of the objectives
+EIGENVALUES = np.concatenate([[0, 1e-150, 1e-20], np.geomspace(1e-4, 1e4, 81), [1e20, 1e150]])
+RIDGES = (0.3, 7.0)
 ABSENT: Any = ...  # no default: a value must be given
 
 
@@ -165,7 +168,9 @@ class Stage:
     """
 
     batches: ClassVar[int] = 1  # how many a step reads
-    objective: ClassVar[Objective | None] = None  # which theorem of exact solutions it has, if any
+    # what it minimises, whatever the loss, where exact solutions are known; None: nothing of these
+    objective: ClassVar[Objective | None] = None
+    has_code: ClassVar[bool] = True  # False where a file has kept the name alone
     untrainable: ClassVar[str] = ""  # why it has no step, for a stage that cannot have one
 
     def __init_subclass__(cls, eq: bool = True, **more: Any) -> None:
@@ -177,6 +182,11 @@ class Stage:
                 f"the stage {cls.__name__} cannot be made: {reason}; write settings as "
                 "`penalty: float = setting(0.1)`, with their type"
             ) from None
+        if cls.objective is Objective.PENALISED and "ridge" not in cls.settings():
+            raise InvalidInput(
+                f"the stage {cls.__name__} has a penalty on the distance and no setting of the name"
+                " ridge, which is its size: add `ridge: float | None = setting(None, least=0)`"
+            )
 
     def __post_init__(self) -> None:
         for about in self.settings().values():
@@ -211,7 +221,7 @@ class Stage:
             object.__setattr__(made, each.name, values.get(each.name, getattr(self, each.name)))
         return made
 
-    def filled(self, **values: Any) -> Self:
+    def fill_missing(self, **values: Any) -> Self:
         """A copy in which settings that are None have these values."""
         missing = {
             name: value
@@ -219,6 +229,40 @@ class Stage:
             if name in self.settings() and getattr(self, name) is None
         }
         return self.at(**missing) if missing else self
+
+    @property
+    def linear_objective(self) -> Objective | None:
+        """What it minimises on a linear model with squared loss: its objective, or the one whose
+        weight or filter it has.
+        """
+        return self.objective
+
+    def has_formula(
+        self, formula: str, expected: Callable[..., Any], ridge: float | None = None
+    ) -> bool:
+        """Whether the weight or filter of that name is the expected function of x, to rounding.
+
+        ridge: one for the stage and the expected function; None: the function has none.
+        """
+        settled = self if ridge is None else self.at(ridge=ridge)
+        values = [settled.get(name) for name in self.settings()]
+        if any(each is None or np.ndim(each) for each in values):
+            return False  # something else decides, or it is a different function in each world
+        with np.errstate(all="ignore"):
+            try:
+                found = np.asarray(getattr(settled, formula)(EIGENVALUES))
+            except NoFormula:
+                return False
+            if found.shape not in ((), EIGENVALUES.shape):
+                return False  # whoever needs its values refuses it in words
+            aim = expected(EIGENVALUES) if ridge is None else expected(EIGENVALUES, ridge)
+            return bool(np.allclose(found, aim, rtol=1e-9, atol=0 if ridge is None else 1e-12))
+
+    def has_ridge_formula(self, formula: str) -> bool:
+        """Whether it has a setting `ridge` and the formula is ridge/(x + ridge), whatever that."""
+        return "ridge" in self.settings() and all(
+            self.has_formula(formula, lambda x, lam: lam / (x + lam), ridge) for ridge in RIDGES
+        )
 
     @property
     def gradients(self) -> int:
@@ -293,11 +337,22 @@ class ServerStage(Stage, eq=False):
     relative_step: ClassVar[bool] = False
     # in every round, and the work of clients that are not drawn is lost
     everyone_works: ClassVar[bool] = False
+    # whether classes are numbers to it, -1 and 1 for two, with the squared loss
+    squares_labels: ClassVar[bool] = False
 
     @property
     def shares(self) -> bool:
         """Whether clients learn anything together."""
         return self.objective is not Objective.NOTHING
+
+    @property
+    def linear_objective(self) -> Objective | None:
+        """Where it declares none: POOLED with the weight 1, JOINT with ridge/(x + ridge)."""
+        if self.objective is not None or self.shrinks or not self.owns("weight"):
+            return self.objective
+        if self.has_formula("weight", np.ones_like):
+            return Objective.POOLED
+        return Objective.JOINT if self.has_ridge_formula("weight") else None
 
     def weight(self, x: Array) -> Array:
         """b(x): how an eigenvalue x of a client's sample covariance counts in the shared model."""
@@ -310,6 +365,16 @@ class ServerStage(Stage, eq=False):
     def look_ahead(self) -> float | None:
         """a, where b(x) = (1 - a x)^2: exact fits then need no eigenvalues."""
         return None
+
+    @property
+    def weighs_alike(self) -> bool:
+        """Whether b(x) is the same for all x: theorems then hold for any covariance."""
+        return self.linear_objective is Objective.POOLED
+
+    @property
+    def shrinks(self) -> bool:
+        """Whether its shared model is pulled towards zero, by the setting `shared_ridge`."""
+        return "shared_ridge" in self.settings()
 
     def gives_personal(self, client: ClientStage) -> bool:
         """Whether a client's own model comes from its work for the server, not from that stage."""
@@ -382,9 +447,37 @@ class ClientStage(Stage, eq=False):
     """What a client does with the shared model."""
 
     @property
+    def own_stage(self) -> ClientStage | None:
+        """Of a mixture of models: how the client's own is made, from nothing; else None.
+
+        The setting `mixture` is the weight of the own model, the shared one has the rest.
+        """
+        return None
+
+    @property
+    def plain_stage(self) -> ClientStage | None:
+        """Of a stage whose penalty differs by direction: what it is once features are scaled by
+        the power `power` of their covariance (None: the best); else None.
+        """
+        return None
+
+    @property
     def step_count(self) -> int | None:
         """How many steps it takes; None: the batches of the run's `personal_epochs` passes."""
         return None
+
+    @property
+    def linear_objective(self) -> Objective | None:
+        """Where it declares none: SHARED if it keeps 1, OWN if 0 where x > 0, PENALISED if
+        ridge/(x + ridge).
+        """
+        if self.objective is not None or not self.owns("keep"):
+            return self.objective
+        if self.has_formula("keep", np.ones_like):
+            return Objective.SHARED
+        if self.has_formula("keep", lambda x: np.where(x > 0, 0.0, 1.0)):
+            return Objective.OWN
+        return Objective.PENALISED if self.has_ridge_formula("keep") else None
 
     def keep(self, x: Array) -> Array:
         """P(x): what the client keeps of the shared model's error along an eigenvalue x."""

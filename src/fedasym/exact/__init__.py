@@ -15,15 +15,18 @@ from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     from fedasym.exact.estimators import LinearFit, fit
+    from fedasym.exact.outputs import GramSums, one_hot
     from fedasym.exact.regressor import PersonalizedRegressor
 
 _HOME = {
+    "GramSums": "fedasym.exact.outputs",
     "LinearFit": "fedasym.exact.estimators",
     "PersonalizedRegressor": "fedasym.exact.regressor",
     "fit": "fedasym.exact.estimators",
+    "one_hot": "fedasym.exact.outputs",
 }
 
-__all__ = ["LinearFit", "PersonalizedRegressor", "fit"]
+__all__ = ["GramSums", "LinearFit", "PersonalizedRegressor", "fit", "one_hot"]
 
 
 def __getattr__(name: str) -> object:

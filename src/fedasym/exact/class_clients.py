@@ -18,13 +18,13 @@ from scipy.linalg import cho_factor, cho_solve
 from scipy.optimize import minimize, nnls
 from scipy.special import expit, logsumexp, softmax
 
-from fedasym.algorithms.average import AverageSquares, Interpolate, Keep, Nothing
-from fedasym.algorithms.penalties import Ridge
-from fedasym.algorithms.stages import ClientStage, ServerStage
+from fedasym.algorithms.methods import MAML_STEP
+from fedasym.algorithms.stages import ClientStage, Objective, ServerStage
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.draws import apportion, seeded_generator
 from fedasym.theory.classes import metrics
+from fedasym.theory.classes.finite import meta_scale, moreau_fit
 from fedasym.theory.classes.ridge import shrinkage
 from fedasym.theory.classes.softmax import contrasts, softmax_phi
 from fedasym.theory.classes.softmax import softmax_centre as shared_scale
@@ -314,21 +314,36 @@ def fit_pair(
 ) -> tuple[Array, bool]:
     """A client's model, and whether it lacks probabilities; at the pair's ridge, step and time."""
     server, stage = pair
-    match server, stage:
-        case Nothing(), Interpolate():
+    if server.squares_labels:
+        return fit_label_squares(client, ridge or 0.0, starts.squared), True
+    match stage.objective:
+        case Objective.OWN:  # wherever it starts
             return fit_converged(client)
-        case AverageSquares(), _:
-            return fit_label_squares(client, ridge or 0.0, starts.squared), True
-        case _, Keep():
+        case Objective.SHARED:
             return starts.shared, False
-        case _, Ridge():
+        case Objective.PENALISED:
             assert ridge is not None
-            centre = np.zeros_like(starts.shared) if isinstance(server, Nothing) else starts.shared
+            centre = starts.shared if server.shares else np.zeros_like(starts.shared)
             return fit_ridge(client, ridge, centre), False
     if step is not None:
         return step_from(client, step, starts.shared), False
     assert time is not None
     return descend_for(client, time, starts.shared), False
+
+
+def start_scale(world: ClassPopulation, server: ServerStage, ridge: float | None) -> float:
+    """The c of a server stage's shared model c theta_0 of infinitely many clients."""
+    gamma = float(np.asarray(world.aspect))
+    if server.objective is Objective.JOINT:
+        own = server.get("ridge")
+        tied = ridge if own is None else own
+        return float(moreau_fit(world.energies, gamma, tied or 0.0, world.flips)[1])
+    if "local_step" in server.settings():  # losses are minimised after one step of it
+        step = float(server.get("local_step") or MAML_STEP)
+        one = world.energies.broadcast((1,))
+        flips = np.array([float(np.asarray(world.flips))])
+        return float(meta_scale(one, np.array([gamma]), step, flips)[0])
+    return shared_shrinkage(world)
 
 
 def shared_shrinkage(world: ClassPopulation) -> float:

@@ -349,7 +349,7 @@ def solve(
         pooled = LogisticProblem(samples, np.zeros_like(D), ridges, weights)
         B = minimise(pooled, pooled.start(B), tolerance).shared
     problem = LogisticProblem(samples, D, ridges, weights, free=joint)
-    point = problem.start(B) if U is None else problem.standardised(B, U)
+    point = problem.start(B) if U is None else problem.standardise(B, U)
     if joint or D.any():
         point = minimise(problem, point, tolerance)
     return point.shared, problem.personal(point)
@@ -367,7 +367,7 @@ def held_out_losses(
     losses = np.zeros(samples.rows)
     for fold, estimate in enumerate(estimates):
         kept = (folds != fold).astype(float)
-        penalties = estimate.penalties.scaled(factors)
+        penalties = estimate.penalties.scale(factors)
         B, U = solve(algorithm, samples, penalties, intercept, estimate.weights, kept, 1e-4)
         losses += score_rows(samples, B, U, folds == fold)[0]
     return losses
@@ -428,7 +428,7 @@ def tune(algorithm: Algorithm, table: ScoreTable, folds: int = FOLDS, seed: int 
         place = choose_candidate(held)
         best = held[place]
         factors = tried[place]
-    return Tuning(wholes[kind].scaled(factors), best)
+    return Tuning(wholes[kind].scale(factors), best)
 
 
 def choose_candidate(losses: Sequence[Array]) -> int:

@@ -32,14 +32,14 @@ class Client:
 
     With more samples than unknowns, X and y are the triangular factor of [X y]: the same problem
     for every method here, since all of them look at X'X and X'y alone. n stays the number of
-    samples.
+    samples. Where there are several outputs, y has a column and rest a number for each.
     """
 
     name: Label
     X: Array
     y: Array
     n: int
-    rest: float = 0.0  # what no model explains, |y - Xb|^2 at its least, when rows were cut
+    rest: Any = 0.0  # what no model explains, |y - Xb|^2 at its least, when rows were cut
 
     @classmethod
     def of(cls, name: Label, X: Array, y: Array) -> Client:
@@ -48,7 +48,9 @@ class Client:
         if n <= d:
             return cls(name, X, y, n)
         R = triangular_factor(np.column_stack([X, y]))
-        return cls(name, R[:d, :d], R[:d, d], n, float(R[d, d] ** 2))
+        rest = (R[d:, d:] ** 2).sum(0)
+        beside = rest if y.ndim == 2 else float(rest[0])
+        return cls(name, R[:d, :d], R[:d, d:].reshape(d, *y.shape[1:]), n, beside)
 
     @cached_property
     def axes(self) -> tuple[Array, Array, Array]:
@@ -73,9 +75,16 @@ def gather_clients(
     clients: list[Client] = []
     room = 0.8 * physical_memory()
     for name, rows, values in (
-        iterate_clients(X, y, names) if is_per_client(X) else group_rows(X, y, names)
+        iterate_clients(X, y, names, several=True)
+        if is_per_client(X)
+        else group_rows(X, y, names, several=True)
     ):
         clients.append(Client.of(name, append_ones(rows, intercept), values))
+        if clients[-1].y.shape[1:] != clients[0].y.shape[1:]:
+            raise InvalidInput(
+                f"client {name!r} has labels of shape {values.shape} and the clients before it have"
+                f" {clients[0].y.shape[1:] or 'one'} outputs: give all the same outputs"
+            )
         room -= clients[-1].X.nbytes + clients[-1].y.nbytes
         if room < 0:
             raise InvalidInput(
@@ -119,7 +128,7 @@ def is_per_client(X: Any) -> bool:
 
 
 def iterate_clients(
-    X: Any, y: Any, names: Iterable[Label] | None
+    X: Any, y: Any, names: Iterable[Label] | None, several: bool = False
 ) -> Iterator[tuple[Label, Array, Array]]:
     """One client after the other: never all of their rows at once."""
     labels = None if names is None else labels_of(names)
@@ -144,7 +153,7 @@ def iterate_clients(
         if name in seen:
             raise InvalidInput(f"client {name!r} is named twice: give each client its own name")
         seen.add(name)
-        rows, values = check_rows(name, table, target)
+        rows, values = check_rows(name, table, target, several)
         d = rows.shape[1] if d is None else d
         if rows.shape[1] != d:
             raise InvalidInput(
@@ -158,10 +167,10 @@ def iterate_clients(
 
 
 def group_rows(
-    X: Any, y: Any, names: Iterable[Label] | None
+    X: Any, y: Any, names: Iterable[Label] | None, several: bool = False
 ) -> Iterator[tuple[Label, Array, Array]]:
     """The rows of each label; without labels all rows are one client's, named 0."""
-    rows, values = check_rows(None, X, y)
+    rows, values = check_rows(None, X, y, several)
     if names is None:
         yield 0, rows, values
         return
@@ -198,17 +207,18 @@ def labels_of(names: Iterable[Label]) -> list[Label]:
     return labels
 
 
-def check_rows(name: Label | None, X: Any, y: Any) -> tuple[Array, Array]:
-    """Features (n, d) and labels (n,), finite and of one length."""
+def check_rows(name: Label | None, X: Any, y: Any, several: bool = False) -> tuple[Array, Array]:
+    """Features (n, d) and labels (n,), finite and of one length; several: or (n, outputs)."""
     who = "all rows together" if name is None else f"client {name!r}"
     try:
         rows, values = np.asarray(X, dtype=float), np.asarray(y, dtype=float)
     except (TypeError, ValueError, OverflowError):
         raise InvalidInput(f"{who}: X and y must be arrays of numbers") from None
-    if rows.ndim != 2 or values.ndim != 1:
+    columns = several and values.ndim == 2 and values.shape[1] > 0
+    if rows.ndim != 2 or not (values.ndim == 1 or columns):
         raise InvalidInput(
             f"{who}: X has shape {rows.shape} and y {values.shape}: give (samples, features) and"
-            " (samples,)"
+            f" (samples,){' or (samples, outputs)' if several else ''}"
         )
     if len(rows) != len(values):
         raise InvalidInput(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms import Algorithm, Flow
+from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorithm, resolve
 from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array, flag, floats, notebook_text, number, plural
@@ -21,11 +21,12 @@ from fedasym.exact.clients import (
     append_ones,
     check_client_weights,
     gather_clients,
-    numbers_per_client,
     places_of,
 )
-from fedasym.exact.least_squares import cross_validate_ridge, fit_personal, fit_shared
-from fedasym.exact.spread import Spread, about_means, estimate_spread
+from fedasym.exact.least_squares import fit_personal, fit_shared, mixture_weight
+from fedasym.exact.outputs import combine_outputs, common_penalties, common_shared_ridge
+from fedasym.exact.penalties import choose_penalties, choose_shared_ridge, turn_features
+from fedasym.exact.spread import about_means
 
 SHOWN = 10  # clients that a printed fit lists
 
@@ -38,7 +39,8 @@ class LinearFit:
     ridge: of each client, where the algorithm has one, or one per unknown in an array; infinite
         where clients may not differ.
     noise, radius, variances: where they were estimated to choose the ridges; a variance of clients'
-        weights per unknown.
+        weights per unknown. shared_ridge, centre: of the shared model, where it has a ridge, and
+        its estimated length.
 
     >>> import numpy as np, fedasym as fa
     >>> told = {"clients": ["a", "b"], "ridge": 1, "intercept": False}
@@ -59,6 +61,8 @@ class LinearFit:
     radius: float | None = None
     variances: Array | None = None
     intercept: bool = False
+    shared_ridge: float | None = None
+    centre: float | None = None
 
     def predict(self, X: ArrayLike, client: Any = None) -> Array:
         """Labels of new samples of one client, or of one client per row.
@@ -71,7 +75,7 @@ class LinearFit:
         array([1., 2.])
         """
         rows = np.asarray(X, dtype=float)
-        features = self.shared.size - self.intercept
+        features = len(self.shared) - self.intercept
         if rows.ndim != 2 or rows.shape[1] != features:
             raise InvalidInput(
                 f"X has shape {rows.shape}: give rows of the {features} features of the fit"
@@ -86,7 +90,7 @@ class LinearFit:
             raise InvalidInput(
                 f"client has {len(labels)} labels for {len(rows)} rows of X: give one, or as many"
             )
-        y = np.empty(len(rows))
+        y = np.empty((len(rows), *self.shared.shape[1:]))
         for label, here in places_of(labels).items():
             y[here] = rows[here] @ self._model(label)
         return y
@@ -121,6 +125,7 @@ class LinearFit:
             arrays["variances"] = self.variances
         about: dict[str, Any] = {"algorithm": describe_algorithm(self.algorithm), "clients": names}
         about |= {"intercept": self.intercept, "noise": self.noise, "radius": self.radius}
+        about |= {"shared_ridge": self.shared_ridge, "centre": self.centre}
         return arrays, about
 
     @classmethod
@@ -130,7 +135,7 @@ class LinearFit:
             names = about["clients"]
             shared = arrays["shared"]
             own = arrays["personal"]
-            if own.shape != (len(names), shared.size) or len(set(names)) < len(names):
+            if own.shape != (len(names), *shared.shape) or len(set(names)) < len(names):
                 raise ValueError
             ridge = None
             if "ridge" in arrays:
@@ -146,6 +151,8 @@ class LinearFit:
                 about["radius"],
                 arrays.get("variances"),
                 bool(about["intercept"]),
+                about.get("shared_ridge"),
+                about.get("centre"),
             )
         except (KeyError, ValueError, TypeError):
             raise InvalidInput(
@@ -164,12 +171,14 @@ class LinearFit:
 
     def __str__(self) -> str:
         n = sum(self.samples.values())
-        d = self.shared.size - self.intercept
+        d = len(self.shared) - self.intercept
         about = f"{n} samples of {plural(d, 'feature')}"
         about += " and an intercept" if self.intercept else ""
         lines = [f"{self.algorithm.name} · {len(self.personal)} clients · {about}"]
         if self.noise is not None:
             lines[0] += f" · noise {number(self.noise)}, radius {number(self.radius)} estimated"
+        if self.shared_ridge is not None:
+            lines[0] += f" · shared ridge {number(self.shared_ridge)}"
         names = list(self.personal)[:SHOWN]
         width = max(8, *(len(str(name)) + 2 for name in names))
         heads = f"{'samples':>9}{'weight':>11}{'ridge':>11}{'from shared':>13}"
@@ -183,6 +192,7 @@ class LinearFit:
             row = "".join(f"{number(cell):>11}" for cell in cells)
             lines.append(f"{name!s:<{width}}{self.samples[name]:>9}{row}{number(away):>13}")
         more = len(self.personal) - len(names)
+        lines += ["", self.algorithm.note] if self.algorithm.note else []
         return "\n".join([*lines, f"and {more} more"] if more else lines)
 
     def _repr_html_(self) -> str:
@@ -209,7 +219,9 @@ def fit(
     minimum norm.
 
     X, y: all rows, with the client of each row in `clients`; or one array per client, with
-        `clients` their names if any.
+        `clients` their names if any. y may have several outputs, a column each (one-hot classes
+        make least-squares heads): models then have a column each, too, and ridges are common to
+        all.
     ridge: "optimal" (the default), noise^2/(n_j tau_k^2) with the noise and the variances tau_k^2
         of clients' weights estimated by restricted maximum likelihood, one for the intercept and
         one for all features or, where the data carry it, one for each; "cv", one for all by
@@ -234,7 +246,7 @@ def fit(
     if not isinstance(algorithm, str | Algorithm):
         raise unknown_name("algorithm", algorithm, PAPER)
     (chosen,) = resolve(algorithm, None, maml_step)
-    if chosen.personalise == Flow(np.inf):
+    if chosen.personalise.get("time") == np.inf:
         raise InvalidInput(
             f"{chosen.name} flows for time inf: it must be finite; Interpolate() is where it ends"
         )
@@ -242,25 +254,53 @@ def fit(
     p = check_client_weights(weights, data)
     d = data[0].X.shape[1]
     may = None if chosen.shares_nothing else check_personal_unknowns(personal, d, intercept)
-    ridges, spread = choose_penalties(chosen, ridge, data, p, intercept, may)
-    shared = np.zeros(d)
+    several = data[0].y.shape[1:]
+    told_algorithm, T = chosen, None
+    if (plain := chosen.personalise.plain_stage) is not None:
+        told_algorithm, T = turn_features(chosen, combine_outputs(data)[0], intercept)
+        data = [replace(client, X=client.X @ T) for client in data]
+        chosen = replace(chosen, personalise=plain)
+    lines = combine_outputs(data)
+    ridges, spread = common_penalties(
+        [choose_penalties(chosen, ridge, each, p, intercept, may) for each in lines],
+        np.array([client.n for client in data], float),
+        chosen.shares_nothing and intercept,
+    )
+    shared = np.zeros((d, *several))
+    prior = None
     each = [np.inf] * len(data) if ridges is None else ridges
+    chosen = with_mixture(chosen, lines, p, intercept)
     if chosen.shares_nothing and intercept:
         own = {one.name: fit_alone(chosen, one, each[at]) for at, one in enumerate(data)}
     else:
         if not chosen.shares_nothing:
-            shared = fit_shared(chosen.server, data, p, ridges).theta
-        own = {
-            client.name: fit_personal(chosen.personalise, client, shared, each[place], may)
-            for place, client in enumerate(data)
-        }
+            if chosen.server.shrinks:
+                prior = common_shared_ridge(
+                    [choose_shared_ridge(chosen, each, p, intercept, spread) for each in lines]
+                )
+            mu = None if prior is None else prior.rows(d, intercept)
+            shared = fit_shared(chosen.server, data, p, ridges, mu).theta
+        mixture = chosen.personalise.get("mixture")
+        if chosen.personalise.own_stage is not None and intercept:
+            alone = replace(chosen, personalise=chosen.personalise.own_stage)
+            own = {
+                one.name: shared + mixture * (fit_alone(alone, one, own_ridge(chosen)) - shared)
+                for one in data
+            }
+        else:
+            own = {
+                client.name: fit_personal(chosen.personalise, client, shared, each[place], may)
+                for place, client in enumerate(data)
+            }
+    if T is not None:
+        shared, own = T @ shared, {name: T @ model for name, model in own.items()}
     for model in (shared, *own.values()):
         model.setflags(write=False)
     names = list(own)
     told = None if ridges is None else map(plain_ridge, ridges)
     variances = None if spread is None else spread.variances
     return LinearFit(
-        chosen,
+        chosen if T is None else told_algorithm,
         shared,
         own,
         weights=dict(zip(names, p.tolist(), strict=True)),
@@ -270,6 +310,8 @@ def fit(
         radius=None if variances is None else float(np.sqrt(variances[: d - intercept].sum())),
         variances=variances,
         intercept=intercept,
+        shared_ridge=None if prior is None else prior.ridge,
+        centre=None if prior is None else prior.length(d - intercept),
     )
 
 
@@ -293,104 +335,54 @@ def check_personal_unknowns(
     return None if may.all() else may
 
 
+def own_ridge(algorithm: Algorithm) -> float:
+    """The ridge of the model that clients of a mixture make on their own; 0: none."""
+    stage = algorithm.personalise.own_stage
+    return 0.0 if stage is None else float(stage.get("ridge") or 0.0)
+
+
+def with_mixture(
+    algorithm: Algorithm, lines: Sequence[Sequence[Client]], weights: Array, intercept: bool
+) -> Algorithm:
+    """The algorithm with the weight of clients' own models, where it mixes and has none."""
+    stage = algorithm.personalise
+    if stage.own_stage is None or stage.get("mixture") is not None:
+        return algorithm
+    found = [choose_mixture(algorithm, clients, weights, intercept) for clients in lines]
+    return replace(algorithm, personalise=stage.at(mixture=float(np.mean(found))))
+
+
+def choose_mixture(
+    algorithm: Algorithm, clients: Sequence[Client], weights: Array, intercept: bool
+) -> float:
+    """The weight of clients' own models beside the shared one."""
+    if len(clients) < 2:
+        raise InvalidInput(
+            f"mixture is found beside other clients' samples, and there is only"
+            f" {clients[0].name!r}: give mixture as a number"
+        )
+    places = list(range(len(clients)))
+    if intercept:
+        centred = [about_means(client) for client in clients]
+        places = [place for place in range(len(centred)) if centred[place] is not None]
+        clients = [each for each in centred if each is not None]
+    fair = weights[places]
+    if len(clients) < 2:
+        return 0.0
+    return mixture_weight(algorithm.server, own_ridge(algorithm), clients, fair / fair.sum())
+
+
 def fit_alone(algorithm: Algorithm, client: Client, ridge: Any) -> Array:
     """The model of a client alone: its intercept is free, so that no ridge pulls it to 0."""
     ones = client.X[:, -1]
-    mean = np.append(ones @ client.X[:, :-1], ones @ client.y) / client.n
+    mean = ones @ client.X[:, :-1] / client.n
+    level = ones @ client.y / client.n
     within = about_means(client)
-    start = np.zeros(client.X.shape[1] - 1)
+    start = np.zeros((client.X.shape[1] - 1, *client.y.shape[1:]))
     # the loss is a mean over n samples, of which the intercept has taken one
     fair = client.n / max(client.n - 1, 1)
     slopes = start
+    several = client.y.shape[1:]
     if within is not None:
         slopes = fit_personal(algorithm.personalise, within, start, ridge * fair)
-    return np.append(slopes, mean[-1] - mean[:-1] @ slopes)
-
-
-def choose_penalties(
-    algorithm: Algorithm,
-    ridge: Any,
-    clients: Sequence[Client],
-    weights: Array,
-    intercept: bool,
-    may: NDArray[np.bool_] | None,
-) -> tuple[Array | None, Spread | None]:
-    """Each client's ridge, one or by unknown, where there is any, and the estimated variances.
-
-    An algorithm that shares nothing has ridges for its features only: its intercept is free.
-    """
-    stages = [stage for stage in algorithm.stages if "ridge" in stage.settings()]
-    if not stages:
-        return None, None
-    fixed = [value for stage in stages if (value := stage.get("ridge")) is not None]
-    wanted = ridge if ridge is not None else fixed[-1] if fixed else None
-    wanted = "optimal" if wanted is None else wanted
-    apart = algorithm.shares_nothing and intercept
-    if isinstance(wanted, str):
-        within = list(clients)
-        if apart:
-            within = [each for client in clients if (each := about_means(client)) is not None]
-        if not within:
-            # one sample each: nothing is left once it is the intercept
-            return np.zeros(len(clients)), None
-        if wanted == "optimal":
-            shared = not algorithm.shares_nothing
-            spread = estimate_spread(within, intercept and not apart, may, shared=shared)
-            ridges = spread.ridges(np.array([client.n for client in clients], float))
-            variances = np.append(spread.variances, [0.0] * apart)
-            alike = may is None and np.ptp(spread.variances) == 0
-            found = Spread(spread.noise2, variances, spread.components)
-            return ridges[:, 0] if alike else ridges, found
-        if wanted != "cv":
-            raise InvalidInput(
-                f"ridge is {wanted!r}: give 'optimal', 'cv', a number or one number per client"
-            )
-        # weights of clients on their own do not matter
-        fair = np.full(len(within), 1 / len(within)) if apart else weights
-        best = cross_validate_ridge(algorithm.server, within, fair)
-        common = np.full(len(clients), best)
-        return mask_ridges(common, may), None
-    return mask_ridges(check_ridges(algorithm, wanted, clients), may), None
-
-
-def mask_ridges(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
-    """Ridges with infinite ones where clients may not differ."""
-    if may is None:
-        return ridges
-    wide = ridges if ridges.ndim == 2 else np.repeat(ridges[:, None], may.size, axis=1)
-    return np.where(may, wide, np.inf)
-
-
-def check_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -> Array:
-    """Ridges that were given: one for all, one per client, one per unknown, or both."""
-    m = len(clients)
-    p = clients[0].X.shape[1]
-    shape = () if isinstance(wanted, Mapping) else np.shape(np.asarray(wanted, dtype=object))
-    if len(shape) == 2:
-        numbers = floats(wanted)
-        if numbers is None or shape[0] not in (1, m) or shape[1] not in (1, p):
-            raise InvalidInput(
-                f"ridge has shape {shape}: give numbers of shape (1 or {m}, 1 or {p} unknowns)"
-            )
-        ridges = np.broadcast_to(numbers, (m, p)).copy()
-        if not (ridges >= 0).all():
-            raise InvalidInput(f"ridge holds {ridges.min():g}: every ridge must be at least 0")
-        if np.any(ridges == 0) and "ridge" in algorithm.server.settings():
-            raise InvalidInput(
-                f"ridge holds 0: {algorithm.name} needs ridges above 0 to tie clients to the rest"
-            )
-        return ridges
-    if not isinstance(wanted, Mapping) and shape == ():
-        wanted = np.full(m, wanted, dtype=object)  # its numbers are checked below
-    ridges = numbers_per_client("ridge", wanted, clients)
-    for client, each in zip(clients, ridges, strict=True):
-        if not each >= 0:
-            raise InvalidInput(
-                f"the ridge of client {client.name!r} is {each:g}: it must be at least 0"
-            )
-        if each == 0 and "ridge" in algorithm.server.settings():
-            raise InvalidInput(
-                f"the ridge of client {client.name!r} is 0: {algorithm.name} needs one above 0 to"
-                " tie it to the rest"
-            )
-    return ridges
+    return np.concatenate([slopes, np.atleast_1d(level - mean @ slopes).reshape(1, *several)])

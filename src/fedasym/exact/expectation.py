@@ -34,22 +34,31 @@ from numpy.typing import NDArray
 from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.average import Average
-from fedasym.algorithms.meta import MAML_STEP
+from fedasym.algorithms.methods import MAML_STEP
+from fedasym.algorithms.registry import AVERAGE
 from fedasym.algorithms.stages import ClientStage, Objective, ServerStage
-from fedasym.core.errors import InvalidInput
+from fedasym.core.errors import InvalidInput, MissingNorm
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import ClientSums
 from fedasym.exact.draws import ClientKind, DrawnClient
 
+SHRUNK = (
+    "the shared model shrinks towards zero and the length of the optimum matters: give norm, of at"
+    " least radius"
+)
+
 
 @dataclass(frozen=True, eq=False)
 class Pull:
-    """How hard clients pull at the shared model, p_j b_j(S_j); p and ridge: one entry per kind."""
+    """How hard clients pull at the shared model, p_j b_j(S_j); p and ridge: one entry per kind.
+
+    shared_ridge: how hard the shared model is pulled towards zero.
+    """
 
     server: ServerStage
     p: Array
     ridge: Array | None = None
+    shared_ridge: float = 0.0
 
     def __call__(self, client: DrawnClient) -> Array:
         """The weight p b(x) of each eigenvalue."""
@@ -58,11 +67,13 @@ class Pull:
         return np.asarray(self.p[place] * server.weight(client.x))
 
 
-def pull_of(server: ServerStage, p: Array, ridge: Array | None) -> Pull:
+def pull_of(server: ServerStage, p: Array, ridge: Array | None, shared_ridge: float = 0.0) -> Pull:
     """The pull of a server stage; an endless ridge ties all to the shared model, the average."""
     if "ridge" not in server.settings() or ridge is None:
-        return Pull(server, p)
-    return Pull(Average(), p) if np.all(np.isinf(ridge)) else Pull(server, p, ridge)
+        return Pull(server, p, None, shared_ridge)
+    if server.linear_objective is Objective.JOINT and bool(np.all(np.isinf(ridge))):
+        return Pull(AVERAGE, p, None, shared_ridge)
+    return Pull(server, p, ridge, shared_ridge)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +81,13 @@ class SharedCovariance:
     """Covariance of theta_0_hat - theta_0 by displacements and noise, and its response to a client.
 
     response(j, client) is R in theta_0_hat = R (Y theta_j + noise_j/sqrt n) + what the others say.
+    lost: what it loses of theta_0, where it loses any.
     """
 
     away: Array
     blur: Array
     response: Callable[[int, DrawnClient], Array]
+    lost: Array | None = None
 
 
 @dataclass(frozen=True, eq=False)
@@ -101,12 +114,13 @@ class PullSums:
         Q, away, blur = (np.zeros((d, d), order="F") for _ in range(3))
         room = np.empty((max(min(kind.n, d) for kind in kinds), d))
         firm = (
-            pull.ridge is not None
+            pull.server.linear_objective is Objective.JOINT
+            and pull.ridge is not None
             and 0 < pull.ridge[0] < np.inf
             and bool(first.spread)
             and first.noise2 > 0
         )
-        if alike and pull.server.objective is Objective.POOLED:
+        if alike and pull.server.weighs_alike:
             return cls(pull, kinds, Q, away, None, room)
         return cls(pull, kinds, None if alike and firm else Q, away, blur, room)
 
@@ -146,6 +160,12 @@ class PullSums:
             blur = (first.noise2 / first.n * p) * Q
         assert Q is not None
         assert blur is not None
+        away = self.away
+        if (mu := self.pull.shared_ridge) > 0:
+            if first.centre is None:
+                raise InvalidInput(SHRUNK)
+            Q = Q + mu * np.eye(len(Q))
+            away = away + np.diag(mu**2 * first.centre)
         try:
             factor = cho_factor(Q, lower=True, check_finite=False)
         except np.linalg.LinAlgError:
@@ -165,7 +185,10 @@ class PullSums:
                 )
             )
 
-        return SharedCovariance(between(self.away), between(blur), response)
+        lost = None
+        if self.pull.shared_ridge > 0:
+            lost = self.pull.shared_ridge * cho_solve(factor, np.eye(len(Q)), check_finite=False)
+        return SharedCovariance(between(away), between(blur), response, lost)
 
 
 def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
@@ -175,10 +198,7 @@ def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
     """
     d, centre = clients[0].kind.s.size, clients[0].kind.centre
     if centre is None:
-        raise InvalidInput(
-            "the pooled samples are fewer than the unknowns, so the shared model shrinks towards"
-            " zero and the length of the optimum matters: give norm, of at least radius"
-        )
+        raise InvalidInput(f"the pooled samples are fewer than the unknowns, so {SHRUNK}")
     Y = np.vstack([client.Y for client in clients])
     ends = np.cumsum([0, *(client.x.size for client in clients)])
     # theta_0_hat = M'y
@@ -192,7 +212,7 @@ def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
             client.spread[:, None] * rows if client.spread.ndim == 1 else client.spread @ rows
         )
         blur += (client.kind.noise2 / client.kind.n) * (rows.T @ rows)
-    return SharedCovariance(away, blur, lambda j, _: M[ends[j] : ends[j + 1]].T)
+    return SharedCovariance(away, blur, lambda j, _: M[ends[j] : ends[j + 1]].T, lost)
 
 
 def rank_update(total: Array, columns: Array) -> None:
@@ -236,7 +256,7 @@ Forms = tuple[Form, Form]  # bias, variance
 
 def learned_share(stage: ClientStage, x: Array, ridge: float | None) -> Array:
     """q(x) = (1 - P(x))/x, what a client stage makes of its own samples."""
-    if stage.objective is Objective.PENALISED:
+    if stage.linear_objective is Objective.PENALISED:
         assert ridge is not None
         if np.isinf(ridge):
             return np.zeros_like(x)
@@ -246,8 +266,64 @@ def learned_share(stage: ClientStage, x: Array, ridge: float | None) -> Array:
                 " must stay above minus that; give a larger ridge"
             )
         return 1 / (x + ridge)
+    stage = stage.at(ridge=ridge)
     stage.check_largest(float(x.max()), "on a drawn client")
     return np.asarray(np.broadcast_to(stage.learn(x), x.shape) / x)
+
+
+def stage_risk(
+    stage: ClientStage,
+    client: DrawnClient,
+    forms: Forms,
+    ridge: float | None,
+    shared: SharedCovariance | None = None,
+    j: int | None = None,
+    mixture: float | None = None,
+) -> tuple[float, float]:
+    """Bias and variance of a client stage from what the client makes of the shared model.
+
+    A mixture of the shared and the client's own model needs the shared one, too, and j, a member's
+    number; its weight is the best for this client unless the stage, or `mixture`, says one.
+    """
+    own = stage.own_stage
+    if own is None:
+        q = learned_share(stage.fill_missing(ridge=ridge), client.x, ridge)
+        return forms[0](q), forms[1](q)
+    if shared is None or client.kind.optimum is None:
+        raise MissingNorm
+    q = learned_share(own, client.x, own.get("ridge"))
+    nothing = np.zeros_like(q)
+    parts = [[form(nothing) for form in forms], [form(q) for form in alone_forms(client)]]
+    parts.append(list(common_risk(client, shared, j, q)))
+    a = stage.get("mixture") if mixture is None else mixture
+    if a is None:
+        A, B, C = (sum(each) for each in parts)
+        a = float(np.clip((A - C) / (A + B - 2 * C), 0, 1)) if A + B - 2 * C > 0 else 0.0
+    weights = ((1 - a) ** 2, a**2, 2 * a * (1 - a))
+    found = [sum(w * each[i] for w, each in zip(weights, parts, strict=True)) for i in (0, 1)]
+    return found[0], found[1]
+
+
+def common_risk(
+    client: DrawnClient, shared: SharedCovariance, j: int | None, q: Array
+) -> tuple[float, float]:
+    """What the errors of the shared model and of the client's own, Y'q(Y theta + noise), have in
+    common: tr Sigma (I - R Y) E P + tr Sigma lost E_0 P, and the client's own noise in both.
+    """
+    s, E, Y = client.kind.s, client.kind.shift, client.Y
+    P = np.eye(s.size) - (Y.T * q) @ Y
+    bias = float(s @ (E * np.diag(P)))
+    noise = 0.0
+    if j is not None:
+        R = shared.response(j, client)
+        bias -= float(np.sum((s[:, None] * R) * (P @ client.shifted.T)))
+        noise = (
+            client.kind.noise2 / client.kind.n * float(diagonal_of_product(R.T, client.scaled) @ q)
+        )
+    if shared.lost is not None:
+        assert client.kind.centre is not None
+        bias += float(np.sum((s[:, None] * shared.lost * client.kind.centre) * P))
+    return bias, noise
 
 
 def alone_forms(client: DrawnClient) -> Forms:
@@ -367,7 +443,7 @@ def expected_errors(algorithm: Algorithm, setting: ErrorSetting) -> ExpectedErro
     >>> bool(pfedme < fedavg)
     True
     """
-    server = algorithm.server.filled(local_step=MAML_STEP)
+    server = algorithm.server.fill_missing(local_step=MAML_STEP)
     shared = None if algorithm.shares_nothing else SharedError(server, setting)
     member, new = [], []
     for part in setting.batches():
@@ -406,19 +482,26 @@ def client_filters(algorithm: Algorithm, setting: ErrorSetting, S: Array, n: Arr
     alone = algorithm.shares_nothing
     stage = algorithm.personalise
     p = S.shape[1]
-    if stage.objective is Objective.SHARED:
+    if stage.linear_objective is Objective.SHARED:
         return np.zeros_like(S)
     may = np.ones(p, bool) if alone else setting.personal
-    if stage.objective is Objective.PENALISED:
+    if stage.linear_objective is Objective.PENALISED:
         v = setting.ratios + (setting.beta**2 if alone else 0.0)
         root = np.sqrt(np.where(may, v, 0.0))
         return root[:, None] * np.linalg.solve(np.eye(p) + root[:, None] * S * root, np.diag(root))
-    if stage.objective is not Objective.OWN:  # (1 - P(x))/x of x = S/n
+    if stage.linear_objective is not Objective.OWN:  # (1 - P(x))/x of x = S/n
         mean = np.where(np.outer(may, may), S, 0.0) / n[:, None, None]
-        return apply_to_eigenvalues(mean, lambda x: stage.learn(x) / x) / n[:, None, None]
+        held = stage.fill_missing(ridge=mean_ridges(setting, may, alone, n)[:, None])
+        return apply_to_eigenvalues(mean, lambda x: held.learn(x) / x) / n[:, None, None]
     if alone and setting.intercept:
         return free_intercept(S)
     return pseudo_inverses(np.where(np.outer(may, may), S, 0.0))
+
+
+def mean_ridges(setting: ErrorSetting, may: NDArray[np.bool_], alone: bool, n: Array) -> Array:
+    """sigma^2/(n_j tau^2), tau^2 the mean variance of unknowns that may be a client's own."""
+    v = (setting.ratios + (setting.beta**2 if alone else 0.0))[may]
+    return np.asarray(1 / (n * max(float(v.mean()) if v.size else 0.0, np.finfo(float).tiny)))
 
 
 def free_intercept(S: Array) -> Array:
@@ -458,29 +541,33 @@ def weigh_sums(
 
     The shares p_j/n_j are equal where clients count by their samples.
     """
-    if server.objective is Objective.POOLED:
+    if server.linear_objective is Objective.POOLED:
         return S, S
-    if server.objective is Objective.JOINT:
+    if server.linear_objective is Objective.JOINT:
         root = np.sqrt(np.where(setting.personal, setting.ratios, 0.0))
         R = np.linalg.solve(np.eye(S.shape[1]) + root[:, None] * S * root, root[:, None] * S)
         G = S - (S * root) @ R
         keep = np.eye(S.shape[1]) - (root[:, None] * R)  # (I + D S)^{-1}
         return G, transpose_each(keep) @ S @ keep
-    W = apply_to_eigenvalues(S / n[:, None, None], server.weight)
+    held = server.fill_missing(ridge=mean_ridges(setting, setting.personal, False, n)[:, None])
+    W = apply_to_eigenvalues(S / n[:, None, None], held.weight)
     return S @ W, S @ W @ W
 
 
 def weigh_labels(server: ServerStage, setting: ErrorSetting) -> Array:
     """X_j'W y_j, (clients, p): with B^{-1} times their sum the shared model of given labels."""
     sums = setting.sums
-    if server.objective is Objective.POOLED:
+    if server.linear_objective is Objective.POOLED:
         return sums.cross
-    if server.objective is Objective.JOINT:
+    if server.linear_objective is Objective.JOINT:
         v = np.where(setting.personal, setting.ratios, 0.0)
         return np.asarray(
             np.linalg.solve(np.eye(sums.unknowns) + sums.gram * v, sums.cross[:, :, None])[:, :, 0]
         )
-    W = apply_to_eigenvalues(sums.gram / sums.counts[:, None, None], server.weight)
+    held = server.fill_missing(
+        ridge=mean_ridges(setting, setting.personal, False, sums.counts)[:, None]
+    )
+    W = apply_to_eigenvalues(sums.gram / sums.counts[:, None, None], held.weight)
     return np.asarray(np.einsum("jkl,jl->jk", W, sums.cross))
 
 

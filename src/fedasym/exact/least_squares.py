@@ -19,9 +19,10 @@ chooses.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import chain
 
 import numpy as np
 import scipy.linalg
@@ -38,6 +39,7 @@ from fedasym.exact.clients import RANK, Client, triangular_factor
 FIRM = 1e-6
 LEVERAGE = 1e-8  # a direction whose leverage is this close to one was seen by a single client
 BATCH = 256  # rows that wait for one factorisation
+COLUMNS = 128  # of a triangular matrix at once: what lies below is hardly multiplied
 
 Rows = tuple[Array, Array]
 
@@ -51,10 +53,11 @@ class SharedSolution:
     full: bool
 
     @classmethod
-    def of(cls, stacked: Array) -> SharedSolution:
-        """Solve from the (triangular factor of the) rows [A c]."""
-        d = stacked.shape[1] - 1
-        R, z = stacked[:d, :d], stacked[:d, d]
+    def of(cls, stacked: Array, outputs: int | None = None) -> SharedSolution:
+        """Solve from the (triangular factor of the) rows [A c]; outputs: columns of c, if many."""
+        d = stacked.shape[1] - (outputs or 1)
+        ends = slice(d, None) if outputs else d
+        R, z = stacked[:d, :d], stacked[:d, ends]
         if len(stacked) >= d and scipy.linalg.lapack.dgecon(R, np.abs(R).sum(0).max())[0] > RANK:
             return cls(scipy.linalg.solve_triangular(R, z), R, True)
         U, s, Vt = np.linalg.svd(stacked[:, :d], full_matrices=False)
@@ -62,7 +65,7 @@ class SharedSolution:
         U = U[:, kept]
         s = s[kept]
         Vt = Vt[kept]
-        return cls(Vt.T @ (U.T @ stacked[:, d] / s), Vt.T / s, False)
+        return cls(Vt.T @ scale_rows(1 / s, U.T @ stacked[:, ends]), Vt.T / s, False)
 
     @property
     def rank(self) -> int:
@@ -73,7 +76,7 @@ class SharedSolution:
         """A B."""
         if not self.full:
             return A @ self.factor
-        return np.asarray(scipy.linalg.blas.dtrmm(1.0, self.inverse, A.T, trans_a=1).T)
+        return np.concatenate(list(triangular_products(A, self.inverse)), axis=1)
 
     @cached_property
     def inverse(self) -> Array:
@@ -111,10 +114,30 @@ class SharedSolution:
         return np.asarray(e + Z @ scipy.linalg.lstsq(back.T @ Z, self.theta - back.T @ e)[0])
 
 
+def triangular_products(A: Array, R: Array, transpose: bool = False) -> Iterator[Array]:
+    """A R, or A R', for an upper triangular R, by blocks of columns.
+
+    NumPy lets other threads work meanwhile; SciPy's triangular products, a little faster, do not.
+    """
+    for first in range(0, len(R), COLUMNS):
+        last = first + COLUMNS
+        if transpose:
+            yield A[:, first:] @ R[first:last, first:].T
+        else:
+            yield A[:, :last] @ R[:last, first:last]
+
+
 def fit_shared(
-    server: ServerStage, clients: Sequence[Client], weights: Array, ridges: Array | None = None
+    server: ServerStage,
+    clients: Sequence[Client],
+    weights: Array,
+    ridges: Array | None = None,
+    shared_ridges: Array | None = None,
 ) -> SharedSolution:
-    """The shared model of a server stage; Moreau needs clients' ridges (clients[, unknowns])."""
+    """The shared model of a server stage; Moreau needs clients' ridges (clients[, unknowns]).
+
+    shared_ridges: by unknown, on the shared model itself.
+    """
 
     def rows(place: int) -> Rows:
         client = clients[place]
@@ -122,7 +145,21 @@ def fit_shared(
         A, c = weigh_rows(server, client, np.inf if ridges is None else ridges[place])
         return scale * A, scale * c
 
-    return SharedSolution.of(stack_triangle(rows(place) for place in range(len(clients))))
+    everyone = (rows(place) for place in range(len(clients)))
+    several = clients[0].y.shape[1:]
+    rows_of_all = chain(everyone, zero_rows(shared_ridges, several))
+    return SharedSolution.of(stack_triangle(rows_of_all), *several)
+
+
+def zero_rows(shared_ridges: Array | None, several: tuple[int, ...] = ()) -> Iterator[Rows]:
+    """A ridge on the shared model, by unknown, as if so many samples had said zero."""
+    if shared_ridges is not None:
+        yield np.diag(np.sqrt(shared_ridges)), np.zeros((shared_ridges.size, *several))
+
+
+def scale_rows(factors: Array, rows: Array) -> Array:
+    """Rows, or single numbers, each times its factor."""
+    return factors[:, None] * rows if rows.ndim == 2 else factors * rows
 
 
 def stack_triangle(rows: Iterable[Rows]) -> Array:
@@ -133,46 +170,48 @@ def stack_triangle(rows: Iterable[Rows]) -> Array:
     nothing is lost.
     """
     waiting: list[Array] = []
-    height = 0
+    height = unknowns = 0
     for A, c in rows:
         waiting.append(np.column_stack([A, c]))
+        unknowns = A.shape[1]
         height += len(c)
         if height >= 2 * waiting[0].shape[1] + BATCH:
             waiting = [triangular_factor(np.vstack(waiting))]
             height = len(waiting[0])
     stacked = np.vstack(waiting)
-    return triangular_factor(stacked) if len(stacked) >= stacked.shape[1] - 1 else stacked
+    return triangular_factor(stacked) if len(stacked) >= unknowns else stacked
 
 
 def weigh_rows(server: ServerStage, client: Client, ridge: float | Array) -> Rows:
     """W^{1/2} X and W^{1/2} y; with a ridge per unknown W = (I + X diag(1/lambda) X'/n)^{-1}."""
     X, y, n = client.X, client.y, client.n
-    joint = server.objective is Objective.JOINT
+    joint = server.linear_objective is Objective.JOINT
     if server.look_ahead is not None:
         K = X @ X.T / n
         return X - server.look_ahead * K @ X, y - server.look_ahead * K @ y
     if joint and np.ndim(ridge):
         reach = X / np.sqrt(ridge)  # 0 along unknowns whose ridge is infinite
         return whiten_client(np.eye(len(y)) + reach @ reach.T / n, client)
-    if server.objective is Objective.POOLED or (joint and not np.isfinite(ridge)):
+    if server.weighs_alike or (joint and not np.isfinite(ridge)):
         return X, y  # with infinite penalty the personal models are the shared one
     if joint and ridge >= FIRM * np.vdot(X, X) / n:
         return whiten_client(np.eye(len(y)) + X @ X.T / (n * ridge), client)
     U, s, Vt = client.axes  # by the stage's weight along the client's axes, W = b(K)
     half = 1 / np.sqrt(1 + s**2 / (n * ridge)) if joint else half_weight(server, s**2 / n, ridge)
-    return (half * s)[:, None] * Vt, half * (U.T @ y)
+    return (half * s)[:, None] * Vt, scale_rows(half, U.T @ y)
 
 
 def whiten_client(V: Array, client: Client) -> Rows:
     """V^{-1/2} X and V^{-1/2} y."""
     both = np.column_stack([client.X, client.y])
     both = scipy.linalg.solve_triangular(scipy.linalg.cholesky(V, lower=True), both, lower=True)
-    return both[:, :-1], both[:, -1]
+    d = client.X.shape[1]
+    return both[:, :d], both[:, d:].reshape(client.y.shape)
 
 
 def half_weight(server: ServerStage, x: Array, ridge: float | Array) -> Array:
-    """The square root of b(x), at the given ridge where the stage has none of its own."""
-    weight = np.broadcast_to(server.filled(ridge=ridge).weight(x), x.shape)
+    """The square root of b(x), at the given ridge where the stage has one."""
+    weight = np.broadcast_to(server.at(ridge=one_ridge(ridge)).weight(x), x.shape)
     if not np.all(weight >= 0):
         raise InvalidInput(
             f"{type(server).__name__} weighs an eigenvalue of {x[np.argmin(weight)]:.3g} with"
@@ -180,6 +219,12 @@ def half_weight(server: ServerStage, x: Array, ridge: float | Array) -> Array:
             " other settings"
         )
     return np.sqrt(weight)
+
+
+def one_ridge(ridge: float | Array) -> float:
+    """For formulas with one ridge: it, or that of the mean variance of all unknowns."""
+    with np.errstate(divide="ignore"):
+        return float(ridge if np.ndim(ridge) == 0 else 1 / np.mean(1 / np.asarray(ridge)))
 
 
 LEAST_AXIS = 1e-12  # of the mean curvature: a ridge below this, beside others above it, is none
@@ -202,14 +247,16 @@ def fit_personal(
         own = replace(client, X=client.X[:, personal], y=e)
         mine = ridge[personal] if isinstance(ridge, np.ndarray) and ridge.ndim else ridge
         moved = shared.copy()
-        moved[personal] += fit_personal(stage, own, np.zeros(own.X.shape[1]), mine)
+        moved[personal] += fit_personal(stage, own, np.zeros_like(shared[personal]), mine)
         return moved
-    if stage.objective is Objective.SHARED:
+    if stage.linear_objective is Objective.SHARED:
         return shared
-    if stage.objective is Objective.PENALISED:
+    if (way := stage.own_stage) is not None:
+        alone = fit_personal(way, client, np.zeros_like(shared), way.get("ridge") or 0.0)
+        return np.asarray(shared + stage.get("mixture") * (alone - shared))
+    if stage.linear_objective is Objective.PENALISED:
         return shared + shrink_residuals(client, e, ridge)
-    if np.ndim(ridge) == 0:
-        stage = stage.filled(ridge=ridge)
+    stage = stage.at(ridge=one_ridge(ridge))
     x = client.axes[1] ** 2 / client.n
     stage.check_largest(float(x[0]), f"on client {client.name!r}")
     return shared + learn_along_axes(client, e, np.broadcast_to(stage.learn(x), x.shape))
@@ -228,11 +275,11 @@ def shrink_residuals(client: Client, e: Array, ridge: float | Array) -> Array:
     X, n = client.X, client.n
     if isinstance(ridge, np.ndarray) and ridge.ndim:
         reach = 1 / np.sqrt(np.maximum(ridge, LEAST_AXIS * np.vdot(X, X) / n / X.shape[1]))
-        return np.asarray(reach * shrink_residuals(replace(client, X=X * reach), e, 1.0))
+        return scale_rows(reach, shrink_residuals(replace(client, X=X * reach), e, 1.0))
     if ridge == 0:
         return interpolate_residuals(client, e)
     if np.isinf(ridge):
-        return np.zeros(X.shape[1])
+        return np.zeros((X.shape[1], *e.shape[1:]))
     if (
         ridge < FIRM * np.vdot(X, X) / n
     ):  # the factor would lose e / ridge where rows depend on each other
@@ -245,7 +292,8 @@ def shrink_residuals(client: Client, e: Array, ridge: float | Array) -> Array:
 def learn_along_axes(client: Client, e: Array, learned: Array) -> Array:
     """V (learned/s) U'e: the way to the samples, of which each axis has learned a share."""
     U, s, Vt = client.axes
-    return np.asarray(Vt.T @ (np.divide(learned, s, out=np.zeros_like(s), where=s > 0) * (U.T @ e)))
+    share = np.divide(learned, s, out=np.zeros_like(s), where=s > 0)
+    return np.asarray(Vt.T @ scale_rows(share, U.T @ e))
 
 
 # a ridge this far beyond the mean curvature of the samples is none, or infinite
@@ -253,18 +301,25 @@ RIDGE_SPAN = np.log(1e6)
 RIDGE_POINTS = 25
 
 
-def cross_validate_ridge(server: ServerStage, clients: Sequence[Client], weights: Array) -> float:
+def cross_validate_ridge(
+    server: ServerStage,
+    clients: Sequence[Client],
+    weights: Array,
+    shared_ridges: Array | None = None,
+) -> float:
     """The ridge of lowest mean GCV: a grid over log lambda, then a search around its best."""
     curvature = np.log(np.mean([np.vdot(c.X, c.X) / (c.n * len(c.X)) for c in clients]) or 1.0)
     fixed = (
         None
         if "ridge" in server.settings()
-        else residuals_about_others(server, clients, weights, np.inf)
+        else residuals_about_others(server, clients, weights, np.inf, shared_ridges)
     )
 
     def score(log_ridge: float) -> float:
         ridge = float(np.exp(log_ridge))
-        left = residuals_about_others(server, clients, weights, ridge) if fixed is None else fixed
+        left = fixed
+        if left is None:
+            left = residuals_about_others(server, clients, weights, ridge, shared_ridges)
         return float(
             np.mean([gcv_score(client, e, ridge) for client, e in zip(clients, left, strict=True)])
         )
@@ -279,7 +334,11 @@ def cross_validate_ridge(server: ServerStage, clients: Sequence[Client], weights
 
 
 def residuals_about_others(
-    server: ServerStage, clients: Sequence[Client], weights: Array, ridge: float
+    server: ServerStage,
+    clients: Sequence[Client],
+    weights: Array,
+    ridge: float,
+    shared_ridges: Array | None = None,
 ) -> list[Array]:
     """U'e of every client: residuals about the others' shared model, along its samples' axes."""
     if not server.shares:
@@ -294,8 +353,37 @@ def residuals_about_others(
         half = halves[place]
         return (half * s)[:, None] * Vt, half * (U.T @ clients[place].y)
 
-    pool = SharedSolution.of(stack_triangle(rows(place) for place in range(len(clients))))
+    everyone = (rows(place) for place in range(len(clients)))
+    pool = SharedSolution.of(stack_triangle(chain(everyone, zero_rows(shared_ridges))))
     return [pool.left_out(*rows(place)) / halves[place] for place in range(len(clients))]
+
+
+def mixture_weight(
+    server: ServerStage, own_ridge: float, clients: Sequence[Client], weights: Array
+) -> float:
+    """The weight a of clients' own models beside the shared one, between 0 and 1, by generalised
+    cross-validation.
+
+    With e a client's residuals about the others' shared model and l those about its own, as if each
+    sample had been left out, sum |(1 - a) e + a l|^2 is least at one a.
+    """
+    left = residuals_about_others(server, clients, weights, np.inf)
+    ee = el = ll = 0.0
+    for client, e in zip(clients, left, strict=True):
+        U, s, _ = client.axes
+        x = s**2 / client.n
+        if own_ridge == 0 and client.n <= x.size and np.all(x > 0):  # each sample is interpolated
+            share, beside = np.mean(1 / x) ** -1 / x, 1.0
+        else:
+            kept = own_ridge / (own_ridge + x) if own_ridge else np.where(x > 0, 0.0, 1.0)
+            beside = 1 / max((client.n - len(x) + float(kept.sum())) / client.n, LEVERAGE)
+            share = kept * beside
+        own = share * (U.T @ client.y)
+        ee += float(e @ e) + client.rest
+        el += float(e @ own) + client.rest * beside
+        ll += float(own @ own) + client.rest * beside**2
+    room = ee + ll - 2 * el
+    return float(np.clip((ee - el) / room, 0.0, 1.0)) if room > 0 else 0.0
 
 
 def gcv_score(client: Client, e: Array, ridge: float) -> float:

@@ -42,7 +42,7 @@ class ClassPoint(NamedTuple):
     shared: Array
     personal: Array
 
-    def moved(self, direction: ClassPoint, share: float) -> ClassPoint:
+    def move(self, direction: ClassPoint, share: float) -> ClassPoint:
         """The point at this share of the way."""
         shared = self.shared + share * direction.shared
         return ClassPoint(shared, self.personal + share * direction.personal)
@@ -161,7 +161,7 @@ class LogisticProblem:
         shared = (block.X.reshape(-1, p) @ point.shared).reshape(b, n, -1)
         return np.asarray(shared + A @ point.personal[block.places])
 
-    def transposed(self, parts: list[Array], point: ClassPoint) -> ClassPoint:
+    def transpose(self, parts: list[Array], point: ClassPoint) -> ClassPoint:
         """X'r and A'r of derivatives r by outputs, plus the penalties' ridge B and V."""
         shared = self.ridges[:, None] * point.shared
         personal = point.personal.copy()
@@ -193,7 +193,7 @@ class LogisticProblem:
             probabilities.append(P)
             residual = P @ C - C[block.codes]
             residuals.append(weight[..., None] * residual)
-        return LogisticState(value, self.transposed(residuals, point), probabilities)
+        return LogisticState(value, self.transpose(residuals, point), probabilities)
 
     def curvature(self, probabilities: list[Array], direction: ClassPoint) -> ClassPoint:
         """The Hessian times a direction."""
@@ -203,7 +203,7 @@ class LogisticProblem:
             e = self.outputs(block, A, direction) @ C.T
             e = P * (e - np.sum(P * e, axis=2, keepdims=True))
             parts.append(self.counts(block)[..., None] * (e @ C))
-        return self.transposed(parts, direction)
+        return self.transpose(parts, direction)
 
     def personal(self, point: ClassPoint) -> Array:
         """U = S V with zeros where a feature has no personal part, (clients, p, L)."""
@@ -211,7 +211,7 @@ class LogisticProblem:
         U[:, self.active] = np.sqrt(self.variances[self.active])[:, None] * point.personal
         return U
 
-    def standardised(self, shared: Array, U: Array) -> ClassPoint:
+    def standardise(self, shared: Array, U: Array) -> ClassPoint:
         """The point with these weights, as far as the active features say them."""
         return ClassPoint(shared, U[:, self.active] / np.sqrt(self.variances[self.active])[:, None])
 
@@ -339,7 +339,7 @@ def minimise(
         share = 1.0
         slack = FLAT * abs(state.value)
         while True:
-            moved = point.moved(direction, -share)
+            moved = point.move(direction, -share)
             new = problem.evaluate(moved)
             if new.value <= state.value - 1e-4 * share * decrease + slack:
                 point, state = moved, new
@@ -369,11 +369,11 @@ def newton_direction(equations: Equations, state: LogisticState) -> ClassPoint:
         bend = d.dot(Hd)
         if not bend > 0:
             break
-        x, r = x.moved(d, rho / bend), r.moved(Hd, -rho / bend)
+        x, r = x.move(d, rho / bend), r.move(Hd, -rho / bend)
         z = equations.solve(r)
         before = rho
         rho = r.dot(z)
         if rho < CLOSE * first:
             return x
-        d = z.moved(d, rho / before)
+        d = z.move(d, rho / before)
     return x if x.shared.any() or x.personal.any() else z

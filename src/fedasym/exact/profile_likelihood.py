@@ -37,7 +37,7 @@ from fedasym.exact.reml import FLAT_RATIO, RATIO_SPAN
 
 MOST_THREADS = 4
 Answer = TypeVar("Answer")
-BLOCK, PIECE = 256, 4096  # rows weighed at once; rows added up in the precision they are kept in
+BLOCK = 512  # rows weighed at once, and added up in the precision they are kept in
 SEGMENTS = 4  # of the rows, added up apart: the same sum on every machine
 DEEP = 20.0  # a deviance this far above the least counts for nothing
 FINE_RATIOS = 4001
@@ -79,26 +79,22 @@ class TurnedClients:
     freedom: int
 
     def sums(self, ratios: Array) -> Array:
-        """Lower triangles of [G u]'K[G u] by ratio c, K = c/(c + x): (ratios, d + 1, d + 1)."""
-        root = np.sqrt(shrink_factors(ratios, self.x))
-        root = root.astype(self.Gu.dtype)
+        """[G u]'K[G u] by ratio c, K = c/(c + x): (ratios, d + 1, d + 1).
+
+        By NumPy, which lets other threads work meanwhile: SciPy's products do not.
+        """
+        root = np.sqrt(shrink_factors(ratios, self.x)).astype(self.Gu.dtype)
         edges = np.linspace(0, self.x.size, SEGMENTS + 1).astype(int)
         width, kind = self.Gu.shape[1], self.Gu.dtype
-        add_products = scipy.linalg.blas.get_blas_funcs("syrk", dtype=kind)
 
         def add_up(place: int) -> Array:
             total = np.zeros((ratios.size, width, width))
-            room = np.empty((BLOCK, width), dtype=kind)
-            for first in range(edges[place], edges[place + 1], PIECE):
-                out = np.zeros(total.shape, dtype=kind)
-                last = min(first + PIECE, edges[place + 1])
-                for start in range(first, last, BLOCK):
-                    part = slice(start, min(start + BLOCK, last))
-                    for k, each in enumerate(root[:, part]):
-                        weighed = np.multiply(each[:, None], self.Gu[part], out=room[: each.size])
-                        # the transpose is in the order of Fortran, and is added to in place
-                        add_products(1.0, weighed.T, 1.0, out[k].T, overwrite_c=True)
-                total += out
+            room, out = np.empty((BLOCK, width), dtype=kind), np.empty((width, width), dtype=kind)
+            for start in range(edges[place], edges[place + 1], BLOCK):
+                part = slice(start, min(start + BLOCK, edges[place + 1]))
+                for k, each in enumerate(root[:, part]):
+                    weighed = np.multiply(each[:, None], self.Gu[part], out=room[: each.size])
+                    total[k] += np.matmul(weighed.T, weighed, out=out)
             return total
 
         return np.asarray(sum(in_threads(add_up, SEGMENTS, width)))

@@ -21,7 +21,7 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Average
+from fedasym.algorithms.registry import AVERAGE
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client, ClientSums
@@ -368,7 +368,7 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
     N = sum(client.n for client in clients)
     d = clients[0].X.shape[1]
     weights = np.array([client.n / N for client in clients])
-    pool = fit_shared(Average(), clients, weights) if shared else None
+    pool = fit_shared(AVERAGE, clients, weights) if shared else None
     rank = 0 if pool is None else pool.rank
     if rank >= N:
         raise InvalidInput(
@@ -388,6 +388,21 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
     ratio = best_ratio(likelihood)
     noise2 = likelihood.at(ratio)[1]
     return Variances(float(np.sqrt(noise2)), float(np.sqrt(noise2 * d / ratio)), ratio)
+
+
+def ratio_deviance(clients: Sequence[Client]) -> float:
+    """-2 log restricted likelihood of these clients at their likeliest ratio, up to a constant that
+    is the same for features that span the same space.
+    """
+    N = sum(client.n for client in clients)
+    pool = fit_shared(AVERAGE, clients, np.array([client.n / N for client in clients]))
+    if pool.rank >= N:
+        raise InvalidInput(
+            f"power needs more samples than unknowns to be estimated, and all clients together have"
+            f" {N} for {clients[0].X.shape[1]}: give power as a number"
+        )
+    likelihood = RatioLikelihood.of(clients, pool)
+    return likelihood.at(best_ratio(likelihood))[0]
 
 
 def best_ratio(likelihood: RatioLikelihood) -> float:

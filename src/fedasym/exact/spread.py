@@ -27,7 +27,8 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Algorithm, Average, Objective
+from fedasym.algorithms import Algorithm, Objective
+from fedasym.algorithms.registry import AVERAGE
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client, ClientSums, reflect_rows
@@ -50,11 +51,13 @@ class Spread:
     """sigma^2, and tau_k^2 for each unknown: 0 where clients do not differ, or may not.
 
     components: where they come from the likelihood of few features; None otherwise.
+    shared_variance: of the shared weights, where they have a prior.
     """
 
     noise2: float
     variances: Array
     components: Components | None = None
+    shared_variance: float | None = None
 
     def ridges(self, counts: Array) -> Array:
         """sigma^2/(n_j tau_k^2), (clients, unknowns); infinite where clients do not differ."""
@@ -87,7 +90,7 @@ def estimate_spread(
             "ridge='optimal' needs two clients to see how they differ, and there is only"
             f" {clients[0].name!r}: give ridge as a number, or ridge='cv'"
         )
-    pool = fit_shared(Average(), clients, np.array([client.n / N for client in clients]))
+    pool = fit_shared(AVERAGE, clients, np.array([client.n / N for client in clients]))
     # About the pooled fit, to which the restricted likelihood is blind, no digits cancel.
     sums = gather_sums([replace(client, y=client.y - client.X @ pool.theta) for client in clients])
     rank = pool.rank
@@ -144,7 +147,9 @@ def about_means(client: Client) -> Client | None:
     rest = reflect_rows(rows, client.X[:, -1])
     if not len(rest):  # all samples were cut to one row; what is left of them is noise alone
         rest = np.zeros((1, rows.shape[1]))
-    return Client(client.name, rest[:, :-1], rest[:, -1], client.n - 1, client.rest)
+    d = client.X.shape[1] - 1
+    y = rest[:, d:].reshape(len(rest), *client.y.shape[1:])
+    return Client(client.name, rest[:, :d], y, client.n - 1, client.rest)
 
 
 def intercept_variance(
@@ -226,7 +231,7 @@ def estimate_class_components(
     for _ in range(ROUNDS):
         ridges = ridges_of(p, T, intercept)
         problem = LogisticProblem(samples, D, ridges, weights, free=shared is None)
-        point = minimise(problem, problem.standardised(B, U), tolerance=1e-4 * samples.rows)
+        point = minimise(problem, problem.standardise(B, U), tolerance=1e-4 * samples.rows)
         B = point.shared
         U = problem.personal(point)
         D_new, T_new = update_variances(problem, point, groups, intercept)
@@ -236,7 +241,7 @@ def estimate_class_components(
         if change < CLOSE:
             break
     problem = LogisticProblem(samples, D, ridges_of(p, T, intercept), weights, free=shared is None)
-    point = minimise(problem, problem.standardised(B, U), tolerance=1e-4)
+    point = minimise(problem, problem.standardise(B, U), tolerance=1e-4)
     return ClassComponents(D, T, point.shared, problem.personal(point))
 
 
@@ -288,7 +293,7 @@ class Penalties:
     variances: Array
     shared_variance: float
 
-    def scaled(self, factors: Factors) -> Penalties:
+    def scale(self, factors: Factors) -> Penalties:
         """Slopes, the last weight (the intercept, if any) and shared ones, times their factors."""
         D = self.variances * factors.slopes
         D[-1] *= factors.intercept / factors.slopes

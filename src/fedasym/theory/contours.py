@@ -12,7 +12,8 @@ no special case.
 
 Equations (10) and (11), finitely many equal clients with uncorrelated features: the shared model is
 Q^-1 sum_j p [phi(S_j) theta_j + b(S_j) X_j'noise_j/n] with phi(x) = x b(x); free-probability
-subordination replaces Q, given one client's samples, by p phi(S_i) + u. Integrals are over the
+subordination replaces Q, given one client's samples, by p phi(S_i) + u. A ridge mu on the shared
+model is added to Q, and pulls theta_0 towards zero: (T1) to (T5). Integrals are over the
 Marchenko-Pastur law.
 """
 
@@ -125,7 +126,7 @@ class Contour:
 
     def squared(self, function: ComplexFunction, energy: Array) -> Array:
         """The limit of Delta' f(S) Sigma f(S) Delta, energy[k] of Delta along atom k: (20)."""
-        g = energy[self.spectrum.seen]
+        g = energy[self.spectrum.support]
 
         def rule(count: int) -> tuple[Array, Array]:
             k, z, _, arc = self.nodes(count)
@@ -227,6 +228,22 @@ def marchenko_pastur(gamma: Array, nodes: int) -> SampleLaw:
     )
 
 
+def subordinator(
+    weight: Array, law: SampleLaw, m: Array, ridge: Array | float = 0.0
+) -> tuple[Array, Array]:
+    """F = p x b(x) at the law's nodes, and u with which (f + u)^-1 stands for Q^-1: (T2)."""
+    f = law.x * weight / m[:, None]
+    mu = np.broadcast_to(ridge, m.shape)
+    with np.errstate(divide="ignore"):
+        lowest = np.maximum(np.log(mu / m), -80.0)
+
+    def excess(log_u: Array) -> Array:
+        u = np.exp(log_u)[:, None]
+        return law.mean(u / (f + u)) * (1 - mu / (m * u[:, 0])) - (1 - 1 / m)
+
+    return f, np.exp(find_roots(excess, lowest, np.full(m.shape, 40.0)))[:, None]
+
+
 def subordinate(
     b: RealFilter,
     keep: RealFilter,
@@ -236,27 +253,23 @@ def subordinate(
     clients: Array,
     member: bool,
     fitted: Array | None = None,
+    shrunk: tuple[Array, Array] | None = None,
 ) -> tuple[Array, Array]:
     """Bias and variance, (10) and (11), for server weights b and the client filter P = `keep`.
 
     `fitted`: gamma int (1 - P)^2/x, the client's own noise that it fits, where a closed form is at
-    hand; it may be unbounded.
+    hand; it may be unbounded. `shrunk`: a ridge mu on the shared model, and |theta_0|^2.
     """
     m = clients
     p = (1 / clients)[:, None]
+    mu, b2 = (np.zeros_like(m), np.zeros_like(m)) if shrunk is None else shrunk
 
     def rule(nodes: int) -> tuple[Array, Array]:
         law = marchenko_pastur(gamma, nodes)
         x, mean = law.x, law.mean
         weight = b(x)
         P = keep(x)
-        f = p * x * weight
-
-        def excess(log_u: Array) -> Array:
-            u = np.exp(log_u)[:, None]
-            return mean(u / (f + u)) - (1 - 1 / m)
-
-        u = np.exp(find_roots(excess, np.full(m.shape, -80.0), np.full(m.shape, 40.0)))[:, None]
+        f, u = subordinator(weight, law, m, mu)
         K1, K2 = mean(1 / (f + u)), mean(1 / (f + u) ** 2)
         nu = 1 / (m - (m - 1) * K2 / K1**2)
         cr = mean((f / (f + u)) ** 2)
@@ -264,12 +277,15 @@ def subordinate(
         if member:
             through = mean(P**2 / (f + u) ** 2)
             bias = r2 * (u[:, 0] ** 2 + (nu - 1) * cr / K2 + (m - 1) * nu / K2 * cr) * through
+            bias = bias + mu**2 * b2 * nu * through
             own = mean(P**2 * p**2 * weight**2 * x / (f + u) ** 2) + 2 * mean(
                 P * (1 - P) * p * weight / (f + u)
             )
             variance = s2 * (((m - 1) * nu + nu - 1) * cn / K2 * through + gamma * own)
         else:
-            bias, variance = r2 * (1 + m * nu * cr) * mean(P**2), s2 * m * nu * cn * mean(P**2)
+            kept = mean(P**2)
+            bias = (r2 * (1 + m * nu * cr) + mu**2 * b2 * nu * K2) * kept
+            variance = s2 * m * nu * cn * kept
         if fitted is None:
             variance = variance + s2 * gamma * mean(
                 np.where(x > 0, (1 - P) ** 2 / np.where(x > 0, x, 1), 0.0)

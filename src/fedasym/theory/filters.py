@@ -42,7 +42,7 @@ class DescentFilter:
     times: Array
     step: float | None
 
-    def kept(self, x: Complex | Array) -> Complex:
+    def keep(self, x: Complex | Array) -> Complex:
         """f(x) per time (first axis)."""
         if self.step is None:
             return np.asarray(np.exp(self._exponent(x)))
@@ -53,14 +53,14 @@ class DescentFilter:
             (1 - self.step * x) ** self._column(),
         )
 
-    def fitted(self, x: Complex | Array) -> Complex:
+    def learn(self, x: Complex | Array) -> Complex:
         """1 - f(x), accurate for short times."""
         slow = True if self.step is None else np.abs(self.step * x) < 0.5
-        return np.where(slow, -np.expm1(self._exponent(np.where(slow, x, 0))), 1 - self.kept(x))
+        return np.where(slow, -np.expm1(self._exponent(np.where(slow, x, 0))), 1 - self.keep(x))
 
     def noise(self, x: Complex | Array) -> Complex:
         """(1 - f(x))^2 / x."""
-        return self.fitted(x) ** 2 / x
+        return self.learn(x) ** 2 / x
 
     def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
         """A contour on which |f| stays of order one, closer to the spectrum for longer times."""
@@ -70,7 +70,7 @@ class DescentFilter:
         room = np.inf if self.step is None else 2 / self.step + reach - high
         for _ in range(40):
             contour = Contour(gamma, spectrum, reach, high + room)
-            if np.abs(self.kept(contour.nodes(6)[1])).max() < 4:
+            if np.abs(self.keep(contour.nodes(6)[1])).max() < 4:
                 break
             room = min(room, high) / 2
         return contour
@@ -116,8 +116,8 @@ def stopped_risk(
 
         def through(energy: Array, part: DescentFilter = part, contour: Contour = contour) -> Array:
             if spectrum.scale is not None or np.array_equal(energy, spectrum.weights):
-                return np.asarray(energy.sum() * contour.trace(lambda z: part.kept(z) ** 2))
-            return contour.squared(part.kept, energy)
+                return np.asarray(energy.sum() * contour.trace(lambda z: part.keep(z) ** 2))
+            return contour.squared(part.keep, energy)
 
         variance[some] = s2 * gamma * contour.trace(part.noise)
         bias[some] = r2 * through(world.g[0])
@@ -229,6 +229,7 @@ def smooth_minimum(loss: Callable[[Array], Array], low: float, top: float) -> fl
 
 # relative error of Cauchy's formula that a filter without singularities inside stays below
 FILTER_CLOSE = 1e-9
+MOST_GROWTH = 100.0  # of a filter on its contour over what it is on the spectrum
 HALVINGS = 24  # of the contour's reach into the negatives, at the most
 FILTER_NODES = 80  # a panel, for Cauchy's formula
 
@@ -239,7 +240,7 @@ class StageFilter:
 
     stage: ClientStage
 
-    def kept(self, z: Complex | Array) -> Complex:
+    def keep(self, z: Complex | Array) -> Complex:
         """P(z)."""
         return evaluate_at(self.stage.keep, z)[None]
 
@@ -261,8 +262,8 @@ def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -
 
     def through(energy: Array) -> Array:
         if spectrum.scale is not None or np.array_equal(energy, spectrum.weights):
-            return np.asarray(energy.sum() * contour.trace(lambda z: filter_.kept(z) ** 2))
-        return contour.squared(filter_.kept, energy)
+            return np.asarray(energy.sum() * contour.trace(lambda z: filter_.keep(z) ** 2))
+        return contour.squared(filter_.keep, energy)
 
     bias, variance = r2 * through(world.g[0]), s2 * gamma * contour.trace(filter_.noise)
     if extra is not None:
@@ -319,12 +320,15 @@ def find_contour(stage: ClientStage, gamma: float, spectrum: Spectrum) -> Contou
         contour = Contour(gamma, spectrum, reach, furthest)
         kappa, z, _, arc = contour.nodes(FILTER_NODES)
         try:
-            f = evaluate_at(stage.keep, z)
+            with np.errstate(all="ignore"):  # where it grows, another contour is taken
+                f = evaluate_at(stage.keep, z)
         except (TypeError, ValueError):
             return None  # not for complex numbers at all
         if f.shape not in ((), z.shape) or not np.all(np.isfinite(f)):
             continue
         f = np.broadcast_to(f, z.shape)
+        if np.abs(f).max() > MOST_GROWTH * max(1.0, float(np.abs(values).max())):
+            continue  # what is small on the spectrum would be a difference of large numbers
         weights = f * (z / kappa) * arc
         again = 2 * (weights / (z - inside[:, None])).sum(-1).real
         if np.max(np.abs(again - values)) < FILTER_CLOSE * max(1.0, float(np.abs(f).max())):

@@ -10,28 +10,23 @@ merged.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms import (
-    Algorithm,
-    Average,
-    Descend,
-    Flow,
-    Interpolate,
-    Keep,
-    Moreau,
-    Objective,
-    Ridge,
-    ServerStage,
-)
-from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.algorithms import Algorithm, ClientStage, Descend, Flow, Keep, Objective, ServerStage
+from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import SUM_TOLERANCE, Array, floats
-from fedasym.theory.contours import sample_support, subordinate
+from fedasym.theory.contours import (
+    MOST_LAW_NODES,
+    marchenko_pastur,
+    subordinate,
+    subordinator,
+    sum_until_settled,
+)
 from fedasym.theory.filters import DescentFilter, check_stable, stopped_risk
 from fedasym.theory.limits import (
     CRITICAL,
@@ -43,17 +38,37 @@ from fedasym.theory.limits import (
     flatten,
     interpolant_limit,
     join_worlds,
-    ridge_limit,
 )
-from fedasym.theory.members import (
+from fedasym.theory.pooled import (
+    Groups,
+    PooledSquares,
     averaged_member,
+    blup_energy,
+    blup_groups,
+    blup_member,
     newcomer_risk,
     newcomer_risk_per_atom,
+    one_group,
+    pool,
     spread_over_atoms,
     undetermined_risk,
 )
-from fedasym.theory.pooled import Groups, PooledSquares, blup_energy, blup_groups, blup_member, pool
 from fedasym.theory.roots import find_minima
+from fedasym.theory.two_ridges import (
+    FURTHEST,
+    HIGHEST,
+    NEEDS_NORM,
+    POINTS,
+    check_server_weights,
+    has_pooled_theorem,
+    learns_together,
+    scaled_weights,
+    shared_ridges,
+    shrunk_equal,
+    uncorrelated_risk,
+    weighted_risk,
+    with_shared_ridge,
+)
 from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
@@ -68,13 +83,15 @@ def equal_clients(
 ) -> RiskAtRidge:
     """Risk of a pair of stages that share, at the given ridge or (None) the best.
 
-    `centre`: energy of theta_0 per atom (P, K), which crowded federations need.
+    `centre`: energy of theta_0 per atom (P, K), which underdetermined federations need.
     """
+    if algorithm.server.shrinks:
+        return shrunk_equal(algorithm, world, ridge, clients, member, centre)
     ratio = world.gamma * world.spectrum.rank / clients
     critical = np.abs(ratio - 1) < CRITICAL
-    crowded = (ratio > 1) & ~critical
+    underdetermined = (ratio > 1) & ~critical
     bias, variance, used = (np.empty(world.r2.shape) for _ in range(3))
-    for part in (crowded, critical, ~(crowded | critical)):
+    for part in (underdetermined, critical, ~(underdetermined | critical)):
         if not np.any(part):
             continue
         some = world.take(part)
@@ -82,7 +99,7 @@ def equal_clients(
         m = clients[part]
         if part is critical:
             answer = undetermined_risk(algorithm, some, lam)
-        elif part is crowded:
+        elif part is underdetermined:
             answer = interpolating_clients(
                 algorithm, some, lam, m, member, None if centre is None else centre[part]
             )
@@ -90,7 +107,7 @@ def equal_clients(
             answer = determined_clients(algorithm, some, lam, m, member)
         bias[part], variance[part] = answer[:2]
         used[part] = np.nan if answer[2] is None else answer[2]
-    return bias, variance, used if isinstance(algorithm.personalise, Ridge) else None
+    return bias, variance, used if algorithm.has_ridge else None
 
 
 def interpolating_clients(
@@ -114,16 +131,17 @@ def determined_clients(
 ) -> RiskAtRidge:
     """More pooled samples than unknowns."""
     stage = algorithm.personalise
-    if isinstance(stage, Interpolate) and np.all(world.gamma * world.spectrum.rank < 1):
+    shared, own = (each.linear_objective for each in algorithm.stages)
+    if own is Objective.OWN and np.all(world.gamma * world.spectrum.rank < 1):
         # a client with enough samples of its own forgets where it started
         return *interpolant_limit(world), None
     first = np.zeros(clients.size, dtype=int)
-    match algorithm.server, stage:
-        case Average(), Keep() | Interpolate() | Ridge() if member:
+    match shared, own:
+        case Objective.POOLED, (Objective.SHARED | Objective.OWN | Objective.PENALISED) if member:
             return averaged_member(
                 stage, world, ridge, pool(one_group(world, clients, None)), first
             )
-        case Average(), Descend() | Flow():
+        case Objective.POOLED, _ if isinstance(stage, Descend | Flow):
             rows = [
                 stopped_risk_of_clients(
                     world.take(slice(i, i + 1)),
@@ -136,11 +154,11 @@ def determined_clients(
                 for i in range(clients.size)
             ]
             return *join_worlds(rows), None
-        case Average(), _ if not member:
+        case Objective.POOLED, _ if not member:
             return newcomer_risk(
                 stage, world, ridge, *pool(one_group(world, clients, None)).energy(first)
             )
-        case Moreau(), Ridge():
+        case Objective.JOINT, Objective.PENALISED:
             return pfedme_risk(algorithm, world, ridge, clients, member)
     return weighted_risk(algorithm, world, ridge, clients, member)
 
@@ -155,12 +173,18 @@ def stopped_risk_of_clients(
 ) -> Parts:
     """Early-stopped fine-tuning of a shared model in one world, per stopping time."""
     ratio = world.gamma[0] * world.spectrum.rank / clients[0]
-    crowded = ratio > 1
     times = filter_.times.size
-    if abs(ratio - 1) < CRITICAL:
+    mu = np.zeros(1)
+    if server.shrinks:  # the ridge that is best before any step, unless one is given
+        start = with_shared_ridge(
+            Algorithm("start", server, Keep()), world, None, clients, member, centre
+        )
+        mu = shared_ridges(start, world, clients)
+    underdetermined = ratio > 1 and not server.shrinks
+    if abs(ratio - 1) < CRITICAL and not server.shrinks:
         return np.full(times, np.inf), np.full(times, np.inf)
-    averaged = server.objective is Objective.POOLED
-    if not crowded and (member or not averaged):
+    averaged = server.weighs_alike
+    if not underdetermined and (member or not averaged):
         s = world.spectrum.scale
         if s is None:
             whose = "a member of a finite federation" if averaged else "this shared model"
@@ -178,13 +202,16 @@ def stopped_risk_of_clients(
 
         def keep(x: Array) -> Array:
             each = [
-                DescentFilter(filter_.times[i : i + 1], filter_.step).kept(s * x[i])[0]
+                DescentFilter(filter_.times[i : i + 1], filter_.step).keep(s * x[i])[0]
                 for i in range(times)
             ]
             return np.asarray(np.stack(each).real)
 
-        return subordinate(weights, keep, gamma, r2, s2, m, member)
-    pooled = pool(one_group(world, clients, centre))
+        shrunk = None
+        if server.shrinks and centre is not None:
+            shrunk = np.full(times, mu[0] / s), np.full(times, float(centre.sum()) * s)
+        return subordinate(weights, keep, gamma, r2, s2, m, member, shrunk=shrunk)
+    pooled = pool(one_group(world, clients, centre), mu if server.shrinks else None)
     first = np.zeros(1, dtype=int)
     if member:  # the shared model interpolates the member's samples: its gradient is zero
         bias, variance = pooled.member(first)
@@ -192,29 +219,6 @@ def stopped_risk_of_clients(
     shift, blur = (spread_over_atoms(energy, world) for energy in pooled.energy(first))
     away = Worlds(np.ones(1), world.s2, world.gamma, shift, world.spectrum)
     return stopped_risk(away, filter_, blur[0])
-
-
-def one_group(world: Worlds, clients: Array, centre: Array | None) -> Groups:
-    """The federations of equal clients of each world, directions that nobody sees left out."""
-    seen = world.spectrum.seen
-    s, h = world.spectrum.positive
-    points = clients.size
-    g = np.broadcast_to(world.g[:, seen], (points, s.size))
-
-    def column(values: Array) -> Array:
-        return values[:, None]
-
-    return Groups(
-        count=column(clients),
-        p=column(1 / clients),
-        gamma=column(world.gamma),
-        s2=column(world.s2),
-        r2=column(world.r2),
-        S=np.broadcast_to(s, (points, 1, s.size)),
-        e=(g / h)[:, None],
-        e0=None if centre is None else centre[:, seen] / h,
-        h=h,
-    )
 
 
 def pfedme_risk(
@@ -248,97 +252,6 @@ def pfedme_risk(
     s = np.where(world.spectrum.values > 0, world.spectrum.values, 1.0)
     shift, blur = (energy / s * h for energy in blup_energy(world, clients))
     return newcomer_risk_per_atom(algorithm.personalise, world, ridge, shift, blur)
-
-
-def weighted_risk(
-    algorithm: Algorithm, world: Worlds, ridge: Array | None, clients: Array, member: bool
-) -> RiskAtRidge:
-    """Any other pair, by its weight and filter; a ridge that is not given is the best."""
-    if not isinstance(algorithm.personalise, Ridge):
-        return *uncorrelated_risk(algorithm, world, None, clients, member), None
-    if ridge is None:
-
-        def loss(u: Array) -> Array:
-            return np.asarray(sum(uncorrelated_risk(algorithm, world, np.exp(u), clients, member)))
-
-        centre = np.log(np.clip(bayes_ridge(world), 1e-8, 1e8))
-        ridge = np.exp(find_minima(loss, centre - 12, centre + 12, points=60))
-    return *uncorrelated_risk(algorithm, world, ridge, clients, member), ridge
-
-
-def uncorrelated_risk(
-    algorithm: Algorithm, world: Worlds, lam: Array | None, clients: Array, member: bool
-) -> Parts:
-    """Any pair of stages when the covariance is a multiple of the identity, by subordination."""
-    s = world.spectrum.scale
-    if s is None:
-        raise NoFormula(
-            "with finitely many clients there is a formula only for uncorrelated features"
-            ' (spectra.identity()): leave it out, leave clients out, or take method="simulate"'
-        )
-    if lam is not None and np.any((lam <= 0) | np.isinf(lam)):
-        raise NoFormula(
-            "with finitely many clients the ridge must be above 0 and finite: give such a one, or"
-            " none"
-        )
-    ridge = bayes_ridge(world) if lam is None else lam
-    stage = (
-        algorithm.personalise.filled(ridge=ridge[:, None])
-        if lam is None
-        else algorithm.personalise.at(ridge=lam[:, None])
-    )
-    if isinstance(stage, Descend):
-        for gamma in np.unique(world.gamma):
-            check_stable(filter_of(stage), float(gamma), world.spectrum)
-
-    def keep(x: Array) -> Array:
-        return np.asarray(np.broadcast_to(stage.keep(s * x), x.shape), dtype=float)
-
-    weights = scaled_weights(algorithm.server, ridge, s)
-    check_server_weights(algorithm.server, weights, world)
-    unit = Worlds(
-        np.zeros_like(world.r2), np.ones_like(world.s2), world.gamma, world.g, world.spectrum
-    )
-    match stage:
-        case Interpolate():
-            fitted: Array | None = interpolant_limit(unit)[1]
-        case Ridge() if lam is not None:
-            fitted = ridge_limit(unit, lam)[1]
-        case _:
-            fitted = None
-    return subordinate(weights, keep, world.gamma, world.r2 * s, world.s2, clients, member, fitted)
-
-
-def scaled_weights(server: ServerStage, ridge: Array, s: float) -> Callable[[Array], Array]:
-    """The server's weight at eigenvalues in units of s; `ridge` where it has none of its own."""
-    stage = server.filled(ridge=ridge[:, None])
-
-    def weights(x: Array) -> Array:
-        return np.asarray(np.broadcast_to(stage.weight(s * x), x.shape), dtype=float)
-
-    return weights
-
-
-def check_server_weights(
-    server: ServerStage, weights: Callable[[Array], Array], world: Worlds
-) -> None:
-    """Refuse weights negative or not finite on clients' eigenvalues: no minimum would be left."""
-    s = world.spectrum.scale or 1.0
-    ends = np.array([sample_support(float(gamma), world.spectrum) for gamma in world.gamma]) / s
-    share = np.linspace(0, 1, 65)
-    x = ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * share
-    values = weights(np.maximum(x, 1e-12))
-    if not np.all(np.isfinite(values)):
-        raise InvalidInput(
-            f"weight(x) of {type(server).__name__} is not finite on the clients' eigenvalues"
-        )
-    if np.any(values < 0):
-        worst = np.unravel_index(np.argmin(values), values.shape)
-        raise NoFormula(
-            f"{type(server).__name__} weighs the eigenvalue {s * x[worst]:.3g}, which"
-            f" clients here have, with {values[worst]:.3g}: below 0 the shared model is no minimum;"
-            " give a smaller step or other settings"
-        )
 
 
 @dataclass(frozen=True)
@@ -452,6 +365,7 @@ class DifferentClients:
         self.federation, self.member = federation, member
         self.h, self.values = common_directions([each.spectrum for each in federation.kinds])
         self.worlds = [flatten(each, ()) for each in federation.kinds]
+        self._shared_ridges: dict[str, float] = {}
 
     @cached_property
     def groups(self) -> Groups:
@@ -504,21 +418,35 @@ class DifferentClients:
         at = np.array([i])
         world = self._on_common_directions(i)
         groups = self.groups
+        if algorithm.server.shrinks:
+            mu = np.atleast_1d(np.asarray(self.shared_ridge(algorithm), dtype=float))
+            precise = self.federation.precise
+            return shrunk_different(algorithm, groups, world, i, ridge, mu, self.member, precise)
         if groups.critical[0]:
             return undetermined_risk(algorithm, world, ridge)
-        crowded = groups.crowded
-        match algorithm.server, stage:
-            case Average(), Keep() | Interpolate() | Ridge():
+        underdetermined = groups.underdetermined
+        match algorithm.server.linear_objective, stage.linear_objective:
+            case Objective.POOLED, Objective.SHARED | Objective.OWN | Objective.PENALISED:
                 if not self.member:
                     return newcomer_risk(stage, world, ridge, *self.pooled.energy(at))
-                if crowded:
+                if underdetermined:
                     return *self.pooled.member(at), bayes_ridge(world) if ridge is None else ridge
                 return averaged_member(stage, world, ridge, self.pooled, at)
-            case Moreau(), Ridge():
+            case Objective.JOINT, Objective.PENALISED:
                 return self._moreau(algorithm, world, ridge, i)
         raise NoFormula(
             "there is no formula for clients that differ: use fedavg, ftfa, rtfa or pfedme"
         )
+
+    def shared_ridge(self, algorithm: Algorithm) -> float | None:
+        """The ridge on the shared model of an algorithm that has one."""
+        if not algorithm.server.shrinks:
+            return None
+        if algorithm.name not in self._shared_ridges:
+            worlds = [self._on_common_directions(i) for i in range(len(self.worlds))]
+            found = different_shared_ridge(algorithm, self.groups, worlds, self.member)
+            self._shared_ridges[algorithm.name] = float(found[0])
+        return self._shared_ridges[algorithm.name]
 
     def _on_common_directions(self, i: int) -> Worlds:
         world = self.worlds[i]
@@ -533,7 +461,7 @@ class DifferentClients:
     ) -> RiskAtRidge:
         groups = self.groups
         bayes = bayes_ridge(world)
-        if groups.crowded:
+        if groups.underdetermined:
             if not self.member:
                 return newcomer_risk(
                     algorithm.personalise,
@@ -564,6 +492,107 @@ class DifferentClients:
         return newcomer_risk(
             algorithm.personalise, world, bayes, centre + groups.r2[:, i, None], blur
         )
+
+
+def different_shared_ridge(
+    algorithm: Algorithm, groups: Groups, worlds: list[Worlds], member: bool
+) -> Array:
+    """The ridge on the shared model of clients that differ, (1,): as given, or the best."""
+    if groups.e0 is None:
+        raise MissingNorm(NEEDS_NORM)
+    given = algorithm.server.get("shared_ridge")
+    mean = float(groups.S.mean())
+    energy = float((groups.e0[0] * groups.h).sum())
+    if given is not None:
+        least = np.atleast_1d(np.asarray(given, dtype=float))
+        return np.asarray(np.clip(least, 1e-12 * mean, HIGHEST * mean))
+    if learns_together(algorithm):
+        precision = (groups.count / (groups.gamma * np.maximum(groups.s2, 1e-300))).sum(1)
+        return np.asarray(np.minimum(1 / np.maximum(precision * energy, 1e-300), HIGHEST * mean))
+
+    def loss(u: Array) -> Array:
+        total = 0.0
+        for i, world in enumerate(worlds):
+            lam = np.clip(bayes_ridge(world), 1e-6 * mean, 1e6 * mean)
+            risk = shrunk_different(algorithm, groups, world, i, lam, np.exp(u), member)
+            total += float(groups.count[0, i] * (risk[0] + risk[1])[0])
+        return np.array([total])
+
+    noise = (groups.count * groups.p**2 * groups.gamma * (groups.s2 + groups.r2 * mean)).sum(1)
+    middle = np.log(np.clip(noise / max(energy, 1e-300), 1e-9 * mean, 1e9 * mean))
+    found = np.exp(find_minima(loss, middle - FURTHEST, middle + FURTHEST, points=POINTS))
+    return np.minimum(found, HIGHEST * mean)
+
+
+def shrunk_different(
+    algorithm: Algorithm,
+    groups: Groups,
+    world: Worlds,
+    i: int,
+    ridge: Array | None,
+    mu: Array,
+    member: bool,
+    precise: bool = True,
+) -> RiskAtRidge:
+    """A client of group i among clients that differ, whose shared model has the ridge mu.
+
+    precise: whether clients count by samples over noise^2, as the posterior mean has them.
+    """
+    at = np.array([i])
+    if has_pooled_theorem(algorithm, member):
+        pooled = pool(groups, mu)
+        if member:
+            return averaged_member(algorithm.personalise, world, ridge, pooled, at)
+        return newcomer_risk(algorithm.personalise, world, ridge, *pooled.energy(at))
+    best = bayes_ridge(world)
+    free = algorithm.server.get("ridge") is None and (
+        ridge is None or np.allclose(ridge, best, rtol=1e-12)
+    )
+    free = free and algorithm.server.get("shared_ridge") is None
+    even = groups.e0 is not None and np.ptp(groups.e0) <= 1e-9 * groups.e0.max()
+    if not (learns_together(algorithm) and free and precise and even and np.all(groups.s2 > 0)):
+        raise NoFormula(
+            "for clients that differ there is a formula only for fedavg_ridge, and for pfedme_ridge"
+            " at its best ridges, with weights by samples over noise^2, noise above 0 and a shared"
+            ' optimum without preferred directions: leave ridges out, or take method="simulate"'
+        )
+    bias, variance, away, blur = blup_groups(groups, prior=True)
+    if member:
+        return bias[:, i], variance[:, i], best
+    return newcomer_risk(
+        algorithm.personalise, world, best, away + groups.r2[:, i, None] * groups.e[:, i], blur
+    )
+
+
+def uncorrelated_cross(
+    server: ServerStage, own: ClientStage, world: Worlds, clients: Array
+) -> Parts:
+    """What the errors of a member's shared and own models have in common, uncorrelated features:
+
+    r^2 int P u/(f + u) and sigma^2 gamma int (1 - P) p b/(f + u), P what the own model misses.
+    """
+    s = world.spectrum.scale
+    if s is None or np.any(world.gamma * world.spectrum.rank >= clients):
+        raise NoFormula(
+            "a member's mixture has a formula only for uncorrelated features (spectra.identity())"
+            " and more pooled samples than unknowns: ask for a new client, leave clients out, or"
+            ' take method="simulate"'
+        )
+    weights = scaled_weights(server, bayes_ridge(world), s)
+    check_server_weights(server, weights, world)
+
+    def rule(nodes: int) -> tuple[Array, Array]:
+        law = marchenko_pastur(world.gamma, nodes)
+        b = weights(law.x)
+        f, u = subordinator(b, law, clients)
+        missed = np.asarray(own.keep(s * law.x), dtype=float)
+        bias = law.mean(missed * u / (f + u))
+        noise = world.gamma * law.mean((1 - missed) * b / (clients[:, None] * (f + u)))
+        found = np.stack([bias, noise])
+        return found, np.abs(found)
+
+    bias, noise = sum_until_settled(rule, MOST_LAW_NODES)
+    return world.r2 * s * bias, world.s2 * noise
 
 
 def common_directions(spectra: Sequence[Spectrum]) -> tuple[Array, Array]:

@@ -14,9 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms.average import Descend, Flow, Interpolate, Keep
-from fedasym.algorithms.penalties import Ridge
-from fedasym.algorithms.stages import ClientStage
+from fedasym.algorithms.methods import Descend, Flow
+from fedasym.algorithms.stages import ClientStage, Objective
 from fedasym.core.numbers import Array
 from fedasym.theory.roots import find_roots
 from fedasym.theory.transforms import CHUNK, kappa, kappa_edges, kappa_slope_from, slack, sums_at
@@ -169,7 +168,7 @@ def search_ridge(world: Worlds) -> Array:
     P = aspect (sigma^2 + R) Q.
     """
     s, h = world.spectrum.positive
-    g = world.g[:, world.spectrum.seen]
+    g = world.g[:, world.spectrum.support]
     r2, s2, gamma = world.r2, world.s2, world.gamma
     floor = kappa_edges(gamma, world.spectrum)[0]
 
@@ -211,24 +210,33 @@ RiskAtRidge = tuple[Array, Array, Array | None]  # bias, variance, ridge
 
 def stage_limit(stage: ClientStage, world: Worlds, ridge: Array | None) -> RiskAtRidge:
     """Limiting risk at a ridge or (None) the best: theorems 1 to 4, corollary 1, or a filter."""
-    match stage:
-        case Keep():
+    match stage.linear_objective:
+        case Objective.SHARED:
             return *shared_limit(world), None
-        case Interpolate():
+        case Objective.OWN:
             return *interpolant_limit(world), None
-        case Ridge():
+        case Objective.PENALISED:
             best = best_ridge(world) if ridge is None else ridge
             return *ridge_limit(world, best), best
-    return *filter_limit(stage, world), None
+    return filter_limit(stage, world, ridge)
 
 
-def filter_limit(stage: ClientStage, world: Worlds, extra: Array | None = None) -> Parts:
-    """Bias and variance by world from what the stage keeps; `extra`: shared noise (P, K)."""
+def filter_limit(
+    stage: ClientStage, world: Worlds, ridge: Array | None, extra: Array | None = None
+) -> RiskAtRidge:
+    """Risk by world from what a stage keeps, at the given ridge or, if it has one, that of Bayes.
+
+    extra: shared noise (P, K).
+    """
+    held = "ridge" in stage.settings()
+    if ridge is None and stage.get("ridge") is not None:
+        ridge = np.broadcast_to(np.asarray(stage.get("ridge"), dtype=float), world.r2.shape)
+    used = bayes_ridge(world) if ridge is None else ridge
     rows = []
     for i in range(world.r2.size):
         one = world.take(slice(i, i + 1))
         noise = None if extra is None else extra[i]
-        stage = stage.filled(ridge=float(bayes_ridge(one)[0]))
+        stage = stage.at(ridge=float(used[i])) if held else stage
         if isinstance(stage, Descend | Flow):
             from fedasym.theory.filters import stopped_risk  # limits alone should start quickly
 
@@ -237,7 +245,7 @@ def filter_limit(stage: ClientStage, world: Worlds, extra: Array | None = None) 
             from fedasym.theory.filters import filter_risk
 
             rows.append(filter_risk(stage, one, noise))
-    return join_worlds(rows)
+    return *join_worlds(rows), used if held else None
 
 
 def filter_of(stage: Descend | Flow) -> DescentFilter:

@@ -62,7 +62,7 @@ class LocalFilter(Protocol):
     def times(self) -> Array:
         """The lengths of work."""
 
-    def fitted(self, x: Complex | Array) -> Complex:
+    def learn(self, x: Complex | Array) -> Complex:
         """f(x), one row per length of work."""
 
     def contour(self, gamma: float, spectrum: Spectrum) -> Contour:
@@ -81,7 +81,7 @@ class StepFilter:
     times: Array  # numbers of steps, infinite: until they converge
     rate: float
 
-    def fitted(self, x: Complex | Array) -> Complex:
+    def learn(self, x: Complex | Array) -> Complex:
         """B (1 - A^K)/(1 - A)."""
         z = np.asarray(x, dtype=np.complex128)
         B = self._step(z, np.zeros_like(z))
@@ -104,12 +104,12 @@ class StepFilter:
         for halving in range(44):
             contour = Contour(gamma, spectrum, high * 0.5**halving, high * (1 + 0.5**halving))
             kappa_, z, _, arc = contour.nodes(CAUCHY_NODES)
-            f = self.fitted(z)
+            f = self.learn(z)
             if not np.abs(1 - f).max() < 4:
                 continue
             again = 2 * ((f * (z / kappa_ * arc)) @ (1 / (z[:, None] - inside))).real
             if (
-                np.abs(again - self.fitted(inside).real).max() < CLOSE
+                np.abs(again - self.learn(inside).real).max() < CLOSE
             ):  # Cauchy's formula gives f back
                 return contour
         raise InvalidInput(
@@ -117,11 +117,29 @@ class StepFilter:
             f" here, where clients have eigenvalues up to {high:.4g}; give a smaller step"
         )
 
+    @property
+    def descends(self) -> bool:
+        """Whether a step is w - rate g(w), and nothing is carried to the next."""
+        if self.stage.has_state() or self.stage.has_memory():
+            return False
+        z = np.geomspace(1e-3, 1e3, 25).astype(np.complex128)
+        starts = (np.full_like(z, at) for at in (-1.5, 0.0, 0.7))
+        return all(
+            np.allclose(self._step(z, w), w - self.rate * z * (w - 1), rtol=1e-12, atol=0)
+            for w in starts
+        )
+
     def _step(self, z: Complex, w: Complex) -> Complex:
         """One step of the stage from w; its gradient is z (w - 1) on every batch."""
         state = self.stage.init(w) if self.stage.has_state() else None
         found = self.stage.advance((w, np.zeros_like(z), ScalarGradient(z), self.rate), state)[0]
         return np.asarray(found, dtype=np.complex128)
+
+
+def filter_of_work(stage: ServerStage, times: Array, rate: float) -> DescentFilter | StepFilter:
+    """The filter of so many steps; plain descent has a power of 1 - rate x, to the last digit."""
+    steps = StepFilter(stage, times, rate)
+    return DescentFilter(times, rate) if steps.descends else steps
 
 
 @dataclass(frozen=True)
@@ -186,7 +204,7 @@ def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) ->
     def rule(count: int) -> tuple[Array, Array]:
         k, z, _, arc = contour.nodes(count)
         near = 1 / (s[:, None] + k)  # 1/(s_k + kappa), (K, n)
-        f = filter_.fitted(z)  # (times, n)
+        f = filter_.learn(z)  # (times, n)
         once, noise = f * arc, f**2 / z * arc
         weights, basis = split_rows(once)
         products = near[row] * near[column]
@@ -242,7 +260,7 @@ def moments_of_ridge(ridge: float, gamma: float, spectrum: Spectrum) -> Moments:
 
 def moments_over_atoms(p: Array, T: Array, nu: Array, spectrum: Spectrum) -> Moments:
     """The moments over all atoms: nothing moves along those that samples cannot see."""
-    seen = np.flatnonzero(spectrum.seen)
+    seen = np.flatnonzero(spectrum.support)
     count = spectrum.values.size
     if seen.size == count:
         return Moments(p, T, nu)

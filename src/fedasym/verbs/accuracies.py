@@ -10,13 +10,12 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import PAPER, Algorithm, Objective, Ridge
-from fedasym.algorithms.average import Average, AverageSquares, BestStep, BestTime
-from fedasym.algorithms.registry import CEILINGS, CLASSES, find, requested_algorithms
+from fedasym.algorithms import PAPER, Algorithm, Objective
+from fedasym.algorithms.registry import CEILINGS, CLASSES, SIMPLEST, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats, one_float
+from fedasym.results import ACCURACY, Accuracy, Comparison, Metric
 from fedasym.results.regimes import FineTuning, Stop
-from fedasym.results.result import ACCURACY, Accuracy, Comparison, Metric
 from fedasym.theory.classes import limits, metrics, optimum, softmax_ridge
 from fedasym.theory.classes.limits import Pair, canonical_pair
 from fedasym.theory.classes.metrics import (
@@ -59,6 +58,8 @@ DEFAULT = (
     "rtfa_squares",
     *CEILINGS,
 )
+# whose accuracy is drawn by ridge, together before alone
+RIDGED = tuple(name for name in SIMPLEST if name in DEFAULT and PAPER[name].has_ridge)
 SCORES = tuple(each.name for each in ACCURACY.columns)
 MOST = 400  # points of a diagram with more than two classes, which take about half a second each
 EXACT, ROUGH = 1e-9, 1e-3  # relative precision of the boundary for two and for more classes
@@ -153,15 +154,14 @@ class Classification(LearningTask[Accuracy]):
         self, world: ClassPopulation, step: ArrayLike | None
     ) -> tuple[float | Array, Accuracy]:
         """In closed form."""
-        from fedasym.algorithms import Descend
-
         size = None if step is None else one_float(step)
         if size is not None and not 0 <= size < np.inf:
             raise InvalidInput(
                 f"step is {step!r}: it must be one finite number of at least 0; leave it out for"
                 " the best"
             )
-        one = Algorithm("one_step", Average(), BestStep() if size is None else Descend(size))
+        best = CLASSES["one_step"]
+        one = best if size is None else best.with_steps(best.name, size)
         found = solve_scores(
             one, world, flatten_classes(world, world.shape, None, True), world.shape
         )
@@ -195,13 +195,10 @@ TASK = Classification()
 def put_ridge(algorithm: Algorithm, ridge: float | Array | None) -> Algorithm:
     """The algorithm with the given ridge, where it takes one, or its own, checked."""
     stage = algorithm.personalise
-    if not isinstance(stage, Ridge):
+    if not algorithm.has_ridge:
         return algorithm
-    own = (
-        ridge
-        if ridge is not None and not isinstance(algorithm.server, AverageSquares)
-        else stage.ridge
-    )
+    given = ridge is not None and not algorithm.server.squares_labels
+    own = ridge if given else stage.get("ridge")
     return replace(
         algorithm, personalise=stage.at(ridge=None if own is None else check_penalty(own))
     )
@@ -276,7 +273,7 @@ def pair_key(pair: Pair) -> tuple[object, ...]:
     """What a pair of stages is, its numbers included."""
     server, client = pair
     return (
-        type(server),
+        repr(server),
         type(client),
         *(np.asarray(value, dtype=float).tobytes() for value in vars(client).values()),
     )
@@ -412,7 +409,7 @@ def walk_accuracies(world: ClassPopulation, walk: TuningRequest) -> FineTuning[A
         )
     alone = walk.algorithm.shares_nothing
     if not alone:
-        canonical_pair(replace(walk.algorithm, personalise=BestTime()))
+        canonical_pair(replace(walk.algorithm, personalise=CLASSES["stopped"].personalise))
     every = split_grid(world)
     steepest = max(curvature_of(each) for each in every)
     size = read_accuracy_step(walk, steepest)
@@ -493,7 +490,7 @@ def read_accuracy_times(
 
 def ridges_about(table: Comparison[Accuracy]) -> Array:
     """Ridges from far below to far above the best of the table's algorithms."""
-    found = (table[name].ridge for name in ("rtfa", "local_ridge") if name in table)
+    found = (table[name].ridge for name in RIDGED if name in table)
     known = [float(value) for value in found if value is not None and 0 < float(value) < np.inf]
     centre = float(np.exp(np.mean(np.log(known)))) if known else 1.0
     slow = table.world.classes > 2 or table.clients is not None
@@ -505,14 +502,14 @@ def over_ridges(table: Comparison[Accuracy], ridges: Array) -> dict[str, Array]:
     world = table.world
     if world.classes == 2:
         clients = None if table.clients is None else float(table.clients[0])
-        chosen = [put_ridge(PAPER[name], ridges) for name in ("rtfa", "local_ridge")]
+        chosen = [put_ridge(PAPER[name], ridges) for name in RIDGED]
         found = predict_accuracies(world, chosen, PredictionRequest(clients, table.member))
         return {name: np.asarray(row.accuracy, dtype=float) for name, row in found.items()}
     curves = {}
-    for name in ("rtfa", "local_ridge"):
+    for name in RIDGED:
         aspect = float(np.asarray(world.aspect))
         fits = softmax_ridge.softmax_ridge_path(
-            world.energies, aspect, ridges, world.classes, shared=name == "rtfa"
+            world.energies, aspect, ridges, world.classes, shared=not PAPER[name].shares_nothing
         )
         scores = [score_rule(limits.SoftmaxAnswer(fit)) for fit in fits]
         curves[name] = np.array([float(np.asarray(each.accuracy)) for each in scores])

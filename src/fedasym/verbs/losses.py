@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Objective, Ridge
-from fedasym.algorithms.registry import resolve
-from fedasym.core.errors import InvalidInput, MissingNorm, ThresholdWarning
+from fedasym.algorithms import PAPER, Algorithm, ClientStage, Objective, ServerStage, find
+from fedasym.algorithms.registry import KEEP, resolve
+from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats
-from fedasym.results.result import LOSS, Comparison, Metric, Risk
+from fedasym.results import LOSS, Comparison, Metric, Risk
 from fedasym.theory.limits import (
     RiskAtRidge,
     Worlds,
@@ -74,7 +74,7 @@ class Regression(LearningTask[Risk]):
             return predict_by_drawing(populations, chosen, asked)
         if asked.several:
             return predict_different(populations, chosen, asked)
-        return predict_equal(populations[0], chosen, asked)
+        return predict_equal(populations[0], with_winner(populations[0], chosen, asked), asked)
 
     def evaluate(
         self,
@@ -113,6 +113,16 @@ class Regression(LearningTask[Risk]):
 
 
 TASK = Regression()
+WINNER = "pfedme_ridge"  # with few clients whose optimum's length is known
+
+
+def with_winner(
+    world: Population, chosen: list[Algorithm], asked: PredictionRequest
+) -> list[Algorithm]:
+    """The default algorithms, and the one that none of them is better than."""
+    usual = asked.optional and len(chosen) == len(PAPER) and world.norm is not None
+    few = usual and asked.clients is not None and check_clients(asked.clients) is not None
+    return [*chosen, find(WINNER)] if few else chosen
 
 
 def predict_equal(
@@ -126,20 +136,55 @@ def predict_equal(
     count = None if m is None else np.broadcast_to(m, shape).ravel()
     known: dict[tuple[object, ...], RiskAtRidge] = {}
 
+    def centre_of(part: slice) -> Array | None:
+        return None if alone is None else centre_energy(shared.take(part), alone.take(part))
+
     def answer(algorithm: Algorithm) -> Risk:
-        return risk_of(solve(algorithm), shape)
+        if (own := algorithm.personalise.own_stage) is not None:
+            return mix(algorithm, own)
+        if (plain := algorithm.personalise.plain_stage) is not None:
+            turned = world.turned(algorithm.personalise.get("power"))
+            same = replace(algorithm, personalise=plain)
+            return predict_equal(turned, [same], replace(asked, optional=False))[same.name]
+        if algorithm.server.shrinks and count is not None:
+            algorithm = settle_shared_ridge(algorithm)
+        return risk_of(solve(algorithm), shape, algorithm.server.get("shared_ridge"))
+
+    def mix(algorithm: Algorithm, own: ClientStage) -> Risk:
+        """A client's own model beside the shared one, which is kept as it is."""
+        from fedasym.theory.pooled import mix_parts
+
+        if alone is None:
+            raise MissingNorm
+        kept = solve(replace(algorithm, personalise=KEEP))[:2]
+        lonely = stage_limit(own, alone, ridge_of(replace(algorithm, personalise=own), shape))[:2]
+        common = common_errors(algorithm.server, own, shared, count, asked.member)
+        mixture = algorithm.personalise.get("mixture")
+        bias, variance, weight = mix_parts(kept, lonely, common, mixture)
+        found = risk_of((bias, variance, None), shape)
+        return replace(found, mixture=box(np.broadcast_to(weight, bias.shape), shape))
+
+    def settle_shared_ridge(algorithm: Algorithm) -> Algorithm:
+        from fedasym.theory.two_ridges import with_shared_ridge
+
+        assert count is not None
+        every = slice(None)
+        ridge = ridge_of(algorithm, shape)
+        return with_shared_ridge(algorithm, shared, ridge, count, asked.member, centre_of(every))
 
     def solve(algorithm: Algorithm) -> RiskAtRidge:
         seen = alone if algorithm.shares_nothing else shared
         if seen is None:
             raise MissingNorm
         ridge = ridge_of(algorithm, shape)
+        if count is None and algorithm.server.shrinks:
+            from fedasym.theory.two_ridges import endless_world
+
+            seen = endless_world(algorithm, seen, centre_of(slice(None)))
+            return stage_limit(algorithm.personalise, seen, ridge)
         if count is None or algorithm.shares_nothing:  # the same for every server stage
-            stage = (
-                type(algorithm.personalise)
-                if isinstance(algorithm.personalise, Ridge)
-                else algorithm.personalise
-            )
+            kind = algorithm.personalise.linear_objective
+            stage = algorithm.personalise.at(ridge=None) if kind is None else kind
             key = (algorithm.shares_nothing, stage, None if ridge is None else ridge.tobytes())
             if key not in known:
                 known[key] = stage_limit(algorithm.personalise, seen, ridge)
@@ -147,10 +192,17 @@ def predict_equal(
         from fedasym.theory.finite import equal_clients  # the limits alone should start quickly
 
         def piece(part: slice) -> RiskAtRidge:
-            some = shared.take(part)
-            centre = None if alone is None else centre_energy(some, alone.take(part))
+            each = algorithm
+            if each.server.shrinks:
+                cut = np.asarray(each.server.get("shared_ridge"))[part]
+                each = replace(each, server=each.server.at(shared_ridge=cut))
             return equal_clients(
-                algorithm, some, cut_values(ridge, part), count[part], asked.member, centre
+                each,
+                shared.take(part),
+                cut_values(ridge, part),
+                count[part],
+                asked.member,
+                centre_of(part),
             )
 
         return apply_in_pieces(shared, piece)
@@ -160,7 +212,8 @@ def predict_equal(
     table = Comparison(rows, title, world=world, clients=count, member=asked.member)
     seen = shared.gamma * world.spectrum.rank
     stages = [each.personalise for each in chosen]
-    near = emit_warnings(thresholds(seen, None if count is None else seen / count, stages))
+    pooled = None if count is None or all_shrink(chosen) else seen / count
+    near = emit_warnings(thresholds(seen, pooled, stages))
     return replace(table, notes=(*loss_verdicts(table), *notes, *near))
 
 
@@ -176,6 +229,11 @@ def predict_different(
     shape = (len(populations),)
 
     def answer(algorithm: Algorithm) -> Risk:
+        if algorithm.personalise.own_stage is not None or algorithm.personalise.plain_stage:
+            raise NoFormula(
+                "there is no formula for clients that differ: give one population, or ask for"
+                " fedavg, ftfa, rtfa or pfedme"
+            )
         rows = []
         for i, kind in enumerate(federation.kinds):
             ridge = ridge_of(algorithm, shape)
@@ -190,10 +248,12 @@ def predict_different(
                     stage_limit(algorithm.personalise, flatten(kind, (), alone=True), ridge)
                 )
         bias, variance = (np.concatenate([row[j] for row in rows])[federation.row] for j in (0, 1))
-        if not isinstance(algorithm.personalise, Ridge):
-            return risk_of((bias, variance, None), shape)
+        mu = different.shared_ridge(algorithm)
+        shared_ridge = None if mu is None else np.full(shape, mu)
+        if not algorithm.has_ridge:
+            return risk_of((bias, variance, None), shape, shared_ridge)
         ridges = np.concatenate([np.asarray(row[2]) for row in rows])[federation.row]
-        return risk_of((bias, variance, ridges), shape)
+        return risk_of((bias, variance, ridges), shape, shared_ridge)
 
     found, notes = collect(chosen, asked.optional, answer)
     who = "members" if asked.member else "new clients like them"
@@ -201,7 +261,7 @@ def predict_different(
     joint = [
         each.name
         for each in chosen
-        if each.name in found and each.server.objective is Objective.JOINT
+        if each.name in found and each.server.linear_objective is Objective.JOINT
     ]
     if (
         asked.weights is None
@@ -216,12 +276,21 @@ def predict_different(
         [float(np.asarray(kind.aspect)) * kind.spectrum.rank for kind in federation.kinds]
     )
     near = emit_warnings(
-        thresholds(own, different.groups.ratio, [each.personalise for each in chosen])
+        thresholds(
+            own,
+            None if all_shrink(chosen) else different.groups.ratio,
+            [each.personalise for each in chosen],
+        )
     )
     labels = tuple(f"{i}: {each.brief}" for i, each in enumerate(populations))
     return Comparison(
         found, title, (*notes, *near), labels=labels, world=populations, member=asked.member
     )
+
+
+def all_shrink(chosen: Sequence[Algorithm]) -> bool:
+    """Whether no shared model is without a ridge, so that pooled samples have no threshold."""
+    return all(each.server.shrinks or each.shares_nothing for each in chosen)
 
 
 def emit_warnings(notes: list[str]) -> list[str]:
@@ -231,11 +300,41 @@ def emit_warnings(notes: list[str]) -> list[str]:
     return notes
 
 
-def risk_of(answer: RiskAtRidge, shape: tuple[int, ...]) -> Risk:
-    """Bias, variance and ridge in the shape of the answer."""
+def common_errors(
+    server: ServerStage, own: ClientStage, world: Worlds, count: Array | None, member: bool
+) -> Parts:
+    """What the errors of the shared and of a client's own model have in common."""
+    if server.shrinks:
+        raise NoFormula(
+            "a mixture with a shared model that is pulled towards zero has no formula: take"
+            ' method="simulate"'
+        )
+    if count is not None and member:
+        from fedasym.theory.finite import uncorrelated_cross
+
+        return uncorrelated_cross(server, own, world, count)
+    if count is not None and np.any(world.gamma * world.spectrum.rank >= count):
+        raise NoFormula(
+            "a mixture has a formula only with more pooled samples than unknowns: give more clients"
+        )
+    from fedasym.theory.pooled import cross_limit
+
+    return cross_limit(own, world)
+
+
+def risk_of(
+    answer: RiskAtRidge, shape: tuple[int, ...], shared_ridge: float | Array | None = None
+) -> Risk:
+    """Bias, variance and ridges in the shape of the answer."""
     # Differences of large terms may round to just below zero.
     bias, variance = (box(np.maximum(part, 0), shape) for part in answer[:2])
-    return Risk(bias, variance, None if answer[2] is None else box(answer[2], shape))
+    mu = None if shared_ridge is None else np.broadcast_to(shared_ridge, answer[0].shape)
+    return Risk(
+        bias,
+        variance,
+        None if answer[2] is None else box(answer[2], shape),
+        shared_ridge=None if mu is None else box(mu, shape),
+    )
 
 
 def apply_in_pieces(world: Worlds, solve: Callable[[slice], RiskAtRidge]) -> RiskAtRidge:
@@ -275,7 +374,7 @@ def predict_by_drawing(
         " itself."
     )
     if asked.clients is None and not asked.several:
-        rows = draw_limits(worlds[0], chosen)
+        rows = {each.name: draw_limit(worlds[0], each) for each in chosen}
         title = f"{what} · infinitely many clients"
         return Comparison(rows, title, (drawn,), world=world)
     from fedasym.verbs.simulation import simulate
@@ -300,15 +399,19 @@ def predict_by_drawing(
     )
 
 
+def draw_limit(world: Population, algorithm: Algorithm) -> Risk:
+    """What drawn clients say of one algorithm; of a ridge by direction, in scaled features."""
+    stage = algorithm.personalise
+    if stage.plain_stage is not None:
+        world = world.turned(stage.get("power"))
+        algorithm = replace(algorithm, personalise=stage.plain_stage)
+    return draw_limits(world, [algorithm])[algorithm.name]
+
+
 def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str, Risk]:
     """The risk of one drawn client after another that starts from theta_0, or from nothing."""
     from fedasym.exact.draws import draw_client, kinds_of, seeded_generator
-    from fedasym.exact.expectation import (
-        SharedCovariance,
-        alone_forms,
-        learned_share,
-        newcomer_forms,
-    )
+    from fedasym.exact.expectation import SharedCovariance, alone_forms, newcomer_forms, stage_risk
 
     if world.shape != ():
         raise InvalidInput("the population holds arrays: give plain numbers, one world at a time")
@@ -328,11 +431,8 @@ def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str,
                 float((best_ridge(seen) if given is None else given)[0]) if each.has_ridge else None
             )
             ridges[each.name] = ridge
-            q = learned_share(each.personalise.filled(ridge=ridge), client.x, ridge)
-            bias, variance = (
-                alone_forms(client) if each.shares_nothing else newcomer_forms(client, exact)
-            )
-            rows[each.name].append((bias(q), variance(q)))
+            forms = alone_forms(client) if each.shares_nothing else newcomer_forms(client, exact)
+            rows[each.name].append(stage_risk(each.personalise, client, forms, ridge, exact))
     made = {name: np.array(values) for name, values in rows.items()}
     return {
         name: Risk(
@@ -411,7 +511,7 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
 
 def start_text(start: Algorithm) -> str:
     """From where the steps of a path start, unless it is FedAvg's model, as usual."""
-    if start.server.objective is Objective.POOLED:
+    if start.server.linear_objective is Objective.POOLED:
         return ""
     return " from nothing" if start.shares_nothing else f" from {start.name}'s shared model"
 

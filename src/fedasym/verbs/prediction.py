@@ -8,18 +8,19 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, Ridge
-from fedasym.algorithms.meta import MAML_STEP
+from fedasym.algorithms import Algorithm
+from fedasym.algorithms.methods import MAML_STEP
+from fedasym.algorithms.registry import asks_for_all
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
-from fedasym.core.numbers import Array, flag, floats, one_float
-from fedasym.results.result import Accuracy, Comparison, Metric, Risk, Scores
+from fedasym.core.numbers import Array, flag, floats, one_float, whole
+from fedasym.results import Accuracy, Comparison, Metric, Risk, Scores
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population
 
@@ -244,14 +245,57 @@ def predict(
     task, worlds, several = read_worlds(
         world, "give a Population, a ClassPopulation or a list of Population"
     )
-    asked = PredictionRequest(clients, member, weights, method, algorithms is None, several)
+    optional = algorithms is None or asks_for_all(algorithms)
+    asked = PredictionRequest(clients, member, weights, method, optional, several)
     task.refuse(maml_step=maml_step, method=method)
     chosen = task.resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step)
     return task.predict(worlds, chosen, asked)
 
 
+def clusters(
+    world: Population,
+    algorithm: str | Algorithm = "rtfa",
+    *,
+    between: float | Mapping[int, float],
+    clients: int,
+    counts: Sequence[int] = (2, 3, 5, 10),
+    member: bool = True,
+) -> Comparison[Risk]:
+    """Whether clusters pay (IFCA, HypCluster): an algorithm for all clients together, and within
+    each of `counts` clusters; the best row says how many.
+
+    In the limit of large dimension clients find their cluster without fail, as losses differ by
+    more than their noise: a cluster is a population of its own, of clients/count clients and with
+    the radius that is left within it. Clients of a cluster count as independent for the pooled row.
+
+    between: the share of radius^2 that cluster centres have; one number, or one for each count.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5**0.5, aspect=2)
+    >>> fa.clusters(world, between=0.5, clients=100, counts=[4, 10]).best
+    'rtfa in 4 clusters'
+    >>> fa.clusters(world, between=0.2, clients=100, counts=[10]).best
+    'rtfa'
+    """
+    (chosen,) = task_of(world).resolve(single_algorithm(algorithm), None, MAML_STEP)
+    total = whole("clients", clients, 1)
+    table = predict(world, [chosen], clients=total, member=member)
+    rows = dict(table.rows)
+    for count in counts:
+        many = whole("counts", count, 2, total)
+        share = between.get(many) if isinstance(between, Mapping) else between
+        if share is None:
+            raise InvalidInput(f"between has no share for {many} clusters: give one for each count")
+        here = predict(world.within(share), [chosen], clients=total // many, member=member)
+        rows[f"{chosen.name} in {many} clusters"] = here[chosen.name]
+    known = {name: row.loss for name, row in rows.items()}
+    best = min(known, key=lambda name: float(np.min(known[name])))
+    told = "Clusters do not pay" if best == chosen.name else f"Clusters pay: {best}"
+    return replace(table, rows=rows, notes=(f"{told}, at a loss of {np.min(known[best]):.4g}.",))
+
+
 def collect(
-    chosen: Iterable[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
+    chosen: Sequence[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
 ) -> tuple[dict[str, Scores], list[str]]:
     """Ask for each algorithm; those without an answer are left out, with a word, by default."""
     rows: dict[str, Scores] = {}
@@ -266,17 +310,14 @@ def collect(
     notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
     if not rows:
         raise NoFormula(" ".join(notes))
+    notes += [each.note for each in chosen if each.note and each.name in rows]
     return rows, notes
 
 
 def joint_shape(world: Any, chosen: list[Algorithm], m: Array | None) -> tuple[int, ...]:
     """The common shape of a world, the ridges and the numbers of clients."""
-    stages = (each.personalise for each in chosen)
-    ridges = [
-        np.shape(each.ridge)
-        for each in stages
-        if isinstance(each, Ridge) and each.ridge is not None
-    ]
+    given = (each.personalise.get("ridge") for each in chosen if each.has_ridge)
+    ridges = [np.shape(each) for each in given if each is not None]
     try:
         return np.broadcast_shapes(world.shape, () if m is None else m.shape, *ridges)
     except ValueError:
@@ -287,10 +328,10 @@ def joint_shape(world: Any, chosen: list[Algorithm], m: Array | None) -> tuple[i
 
 def ridge_of(algorithm: Algorithm, shape: tuple[int, ...]) -> Array | None:
     """The ridge that the algorithm prescribes, one per world; None for the best."""
-    stage = algorithm.personalise
-    if not isinstance(stage, Ridge) or stage.ridge is None:
+    given = algorithm.personalise.get("ridge") if algorithm.has_ridge else None
+    if given is None:
         return None
-    ridge = np.asarray(stage.ridge, dtype=float)
+    ridge = np.asarray(given, dtype=float)
     try:
         return np.broadcast_to(ridge, shape).ravel()
     except ValueError:

@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm, find
-from fedasym.algorithms.meta import MAML_STEP
+from fedasym.algorithms.methods import MAML_STEP
 from fedasym.core.errors import InvalidInput, NoFormula, unknown_name
 from fedasym.core.numbers import Array, floats, one_float
 from fedasym.theory.limits import (

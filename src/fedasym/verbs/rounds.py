@@ -14,17 +14,16 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms.average import Average
 from fedasym.algorithms.registry import Algorithm, resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import MOST, Array, floats, number, whole
 from fedasym.core.privacy import Privacy
+from fedasym.results import LOSS
 from fedasym.results.regimes import BYTES, Rounds
-from fedasym.results.result import LOSS
 from fedasym.theory.contours import subordinate
 from fedasym.theory.filters import DescentFilter
 from fedasym.theory.limits import Worlds, centre_energy, flatten
-from fedasym.theory.members import newcomer_risk_per_atom
+from fedasym.theory.pooled import newcomer_risk_per_atom
 from fedasym.theory.rounds import (
     ErrorEnergies,
     LocalFilter,
@@ -32,6 +31,7 @@ from fedasym.theory.rounds import (
     Round,
     StepFilter,
     advance_energies,
+    filter_of_work,
     finite_optimum,
     integrate_moments,
     moments_of_steps,
@@ -213,6 +213,17 @@ def check_shared(algorithm: Algorithm) -> None:
             f"{algorithm.name}: clients or the server keep state from round to round, which no"
             " formula covers; measure it with fa.train"
         )
+    stage = algorithm.personalise
+    if algorithm.server.shrinks or stage.own_stage or stage.plain_stage:
+        raise NoFormula(
+            f"{algorithm.name}: rounds are predicted without a ridge on the shared model, and for"
+            " client stages with a filter; take rtfa or pfedme, or measure it with fa.train"
+        )
+    if "local_steps" in algorithm.server.settings():
+        raise NoFormula(
+            f"{algorithm.name}: rounds take local_steps and server_step themselves; give them with"
+            " fedavg, which it is then"
+        )
     unset = [
         name for name in algorithm.server.settings() if getattr(algorithm.server, name) is None
     ]
@@ -334,10 +345,7 @@ def local_filters(
     for gamma, step in np.unique(keys, axis=0):
         rows = np.flatnonzero((world.gamma == gamma) & (plan.server_step == step))
         times = plan.local_steps[rows]
-        if isinstance(algorithm.server, Average):  # its power of 1 - step x keeps all digits
-            yield rows, DescentFilter(times, float(step)), float(gamma)
-        else:
-            yield rows, StepFilter(algorithm.server, times, float(step)), float(gamma)
+        yield rows, filter_of_work(algorithm.server, times, float(step)), float(gamma)
 
 
 def gather_moments(algorithm: Algorithm, world: Worlds, plan: RoundPlan) -> Moments:
@@ -383,7 +391,7 @@ def miss_centre(
 
             def weights(x: Array, one: LocalFilter = one) -> Array:
                 seen = np.where(x > 0, s * x, 1.0)
-                return np.where(x > 0, one.fitted(seen[0]).real / seen, 0.0)
+                return np.where(x > 0, one.learn(seen[0]).real / seen, 0.0)
 
             r2, s2, gamma, m = (
                 v[i : i + 1] for v in (world.r2 * s, world.s2, world.gamma, plan.clients)

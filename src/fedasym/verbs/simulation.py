@@ -14,14 +14,13 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.meta import MAML_STEP
-from fedasym.algorithms.penalties import check_ridge
-from fedasym.algorithms.registry import CEILINGS, resolve
+from fedasym.algorithms.methods import MAML_STEP, check_ridge
+from fedasym.algorithms.registry import CEILINGS, asks_for_all, resolve
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning, one_of
 from fedasym.core.numbers import Array, check_seed, flag, whole
 from fedasym.core.runtime import Progress, ask, check_progress, few_threads, physical_memory
 from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_generator
-from fedasym.results.result import ACCURACY, Accuracy, Risk
+from fedasym.results import ACCURACY, Accuracy, Risk
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
 from fedasym.theory.finite import client_weights
 from fedasym.verbs.prediction import collect, predict, read_worlds, task_of
@@ -216,6 +215,11 @@ def check_room(dimension: int) -> None:
 
 def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     """The losses of populations; see `simulate`."""
+    step = MAML_STEP if request.maml_step is None else request.maml_step
+    chosen = resolve(request.algorithms, request.ridge, step)
+    directed = [each for each in chosen if each.personalise.plain_stage is not None]
+    if directed:
+        return simulate_directed(request, chosen, directed)
     setting = read_setting(request)
     ledger = Ledger(request.save, setting.arguments)
     plans = [make_plan(point) for point in setting.points]
@@ -228,6 +232,35 @@ def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     result = summarise_losses(setting, plans, found)
     ledger.write(json.loads(result.to_json()))
     return result
+
+
+def simulate_directed(
+    request: SimulationRequest, chosen: list[Algorithm], directed: list[Algorithm]
+) -> Simulation[Simulated]:
+    """Ridges by direction are plain ones in scaled features, drawn from the same seeds."""
+    if not request.alike or request.vary is not None:
+        raise InvalidInput(
+            f"{directed[0].name} is simulated on one population at a time, without vary: call"
+            " simulate once for each"
+        )
+    parts = {}
+    for each in directed:
+        stage = each.personalise
+        assert stage.plain_stage is not None
+        plain = replace(each, personalise=stage.plain_stage)
+        turned = (request.worlds[0].turned(stage.get("power")),)
+        one = replace(request, worlds=turned, algorithms=[plain], save=None)
+        parts[each.name] = simulate_losses(one)
+    first = next(iter(parts.values()))
+    others = [each for each in chosen if each not in directed]
+    if others:
+        first = simulate_losses(replace(request, algorithms=others))
+    rows = {
+        each.name: parts[each.name][each.name] if each in directed else first[each.name]
+        for each in chosen
+        if each in directed or each.name in first
+    }
+    return replace(first, rows=rows)
 
 
 def read_setting(request: SimulationRequest) -> TrialSetting:
@@ -276,7 +309,7 @@ def read_setting(request: SimulationRequest) -> TrialSetting:
         count,
         request.seed,
         chosen,
-        request.algorithms is None,
+        request.algorithms is None or asks_for_all(request.algorithms),
         request.member,
         request.features,
         request.mode,
@@ -585,9 +618,13 @@ def one_labelled_trial(
                 name: None if (x := getattr(row, name)) is None else float(x)
                 for name in ("ridge", "step", "time")
             }
-            key = (*map(type, pair), *at.values())
+            key = (*map(repr, pair), *at.values())
             if key not in models:  # local and ftfa end at the same model
-                models[key] = class_clients.fit_pair(one, pair, starts, **at)
+                start = starts
+                if clients is None:
+                    own = class_clients.start_scale(world, pair[0], at["ridge"])
+                    start = replace(starts, shared=own * theta0)
+                models[key] = class_clients.fit_pair(one, pair, start, **at)
             scores[each.name].append(
                 class_clients.score_model(one, models[key][0], world, rng, models[key][1])
             )

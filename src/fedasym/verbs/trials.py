@@ -14,7 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Moreau, Ridge
+from fedasym.algorithms import Algorithm, Objective
+from fedasym.algorithms.methods import check_ridge
 from fedasym.algorithms.registry import describe_algorithm
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array
@@ -25,7 +26,7 @@ from fedasym.exact.draws import ClientKind, DrawnClient, draw_client, seeded_gen
 from fedasym.exact.estimators import LinearFit, fit
 from fedasym.exact.expectation import Forms, Pull, PullSums, SharedCovariance
 from fedasym.exact.least_squares import fit_personal
-from fedasym.results.result import Risk
+from fedasym.results import Risk
 from fedasym.results.simulation import Losses
 from fedasym.theory.finite import client_weights, precision_weights
 from fedasym.theory.limits import bayes_ridge, flatten
@@ -76,7 +77,9 @@ class TrialSetting:
                 return replace(self, dimension=int(value))
             case "ridge":
                 tuned = (
-                    replace(each, personalise=Ridge(value)) if has_ridge(each) else each
+                    replace(each, personalise=each.personalise.at(ridge=check_ridge(value)))
+                    if each.has_ridge
+                    else each
                     for each in self.algorithms
                 )
                 return replace(self, algorithms=tuple(tuned))
@@ -113,6 +116,12 @@ class Planned:
     limit: Risk
 
     @property
+    def mixture(self) -> float | None:
+        """The weight of a client's own model, in a mixture: the best according to prediction."""
+        found = self.predicted.mixture
+        return None if found is None else float(np.ravel(found)[0])
+
+    @property
     def name(self) -> str:
         """The algorithm's."""
         return self.algorithm.name
@@ -135,7 +144,7 @@ class TrialPlan:
     notes: tuple[str, ...]
 
     @property
-    def crowded(self) -> bool:
+    def underdetermined(self) -> bool:
         """Whether all samples together are fewer than the unknowns."""
         samples = sum(m * kind.n for m, kind in zip(self.count, self.kinds, strict=True))
         return samples < self.kinds[0].s.size
@@ -167,10 +176,10 @@ def make_plan(setting: TrialSetting) -> TrialPlan:
     """Lay out the clients and ask the theory."""
     kinds = tuple(draws.kinds_of(setting.worlds, setting.dimension))
     chosen = list(setting.algorithms)
-    notes = []
+    notes = [each.note for each in chosen if each.note]
     if any(kind.optimum is None for kind in kinds):
-        lonely = [each.name for each in chosen if each.shares_nothing]
-        chosen = [each for each in chosen if not each.shares_nothing]
+        lonely = [each.name for each in chosen if needs_norm(each)]
+        chosen = [each for each in chosen if each.name not in lonely]
         if lonely and not (setting.optional and chosen):
             raise MissingNorm(f"{lonely[0]}: {MissingNorm()}")
         notes += [f"Left out {' and '.join(lonely)}: {MissingNorm()}."] if lonely else []
@@ -180,22 +189,43 @@ def make_plan(setting: TrialSetting) -> TrialPlan:
     for algorithm in chosen:
         predicted, limit, ridge, missing = foresee_losses(algorithm, setting, exact)
         notes += missing
-        pull = None if algorithm.shares_nothing else pull_for(algorithm, setting, exact, ridge)
+        mu = shared_ridge_for(algorithm, setting, kinds, predicted)
+        pull = None if algorithm.shares_nothing else pull_for(algorithm, setting, exact, ridge, mu)
         if pull is not None:
             tied = None if pull.ridge is None else pull.ridge.tobytes()
-            pull = pulls.setdefault((pull.server, pull.p.tobytes(), tied), pull)
+            pull = pulls.setdefault((pull.server, pull.p.tobytes(), tied, mu), pull)
         rows.append(Planned(algorithm, pull, ridge, predicted, limit))
     told = (setting.member, setting.features, setting.seed, tuple(notes))
     return TrialPlan(kinds, setting.clients, tuple(rows), *told)
 
 
-def has_ridge(algorithm: Algorithm) -> bool:
-    """Whether its client stage is a ridge."""
-    return isinstance(algorithm.personalise, Ridge)
+def needs_norm(algorithm: Algorithm) -> bool:
+    """Whether the length of the optimum matters: something in it starts from zero."""
+    alone = algorithm.shares_nothing or algorithm.personalise.own_stage is not None
+    return alone or algorithm.server.shrinks
+
+
+def shared_ridge_for(
+    algorithm: Algorithm, setting: TrialSetting, kinds: tuple[ClientKind, ...], predicted: Risk
+) -> float:
+    """The ridge on the shared model: as given, as predicted, or the posterior mean's."""
+    if not algorithm.server.shrinks:
+        return 0.0
+    for known in (algorithm.server.get("shared_ridge"), predicted.shared_ridge):
+        if known is not None:
+            return float(np.ravel(known)[0])
+    samples = np.array([kind.n / max(kind.noise2, np.finfo(float).tiny) for kind in kinds])
+    centre = kinds[0].centre
+    energy = 0.0 if centre is None else float(centre.sum())
+    return kinds[0].s.size / max(float(samples @ setting.clients) * energy, np.finfo(float).tiny)
 
 
 def pull_for(
-    algorithm: Algorithm, setting: TrialSetting, exact: list[Population], ridge: Array | None
+    algorithm: Algorithm,
+    setting: TrialSetting,
+    exact: list[Population],
+    ridge: Array | None,
+    shared_ridge: float,
 ) -> Pull:
     """The pull of a server stage; by default pFedMe has weights of its own, as in `predict`."""
     count = np.array(setting.clients, dtype=float)
@@ -212,7 +242,7 @@ def pull_for(
         own = precision_weights(exact)
         if setting.weights is None and not setting.alike and own.any():
             p = own / (count @ own)
-    return expectation.pull_of(algorithm.server, p, ridge)
+    return expectation.pull_of(algorithm.server, p, ridge, shared_ridge)
 
 
 def foresee_losses(
@@ -236,16 +266,23 @@ def foresee_losses(
         except NoFormula as reason:
             missing = [f"No prediction for {reason}."]
             found = Risk(nothing, nothing, np.maximum(np.asarray(limit.ridge), 0.0))
-    best = np.atleast_1d(np.asarray(found.ridge, dtype=float)) if has_ridge(algorithm) else None
-    predicted = Risk(np.atleast_1d(found.bias), np.atleast_1d(found.variance), best)
+    best = np.atleast_1d(np.asarray(found.ridge, dtype=float)) if algorithm.has_ridge else None
+    predicted = Risk(
+        np.atleast_1d(found.bias),
+        np.atleast_1d(found.variance),
+        best,
+        shared_ridge=found.shared_ridge,
+        mixture=found.mixture,
+    )
     return predicted, limit, best if given is None else given, missing
 
 
 def predict_endless(algorithm: Algorithm, population: Population, place: int) -> Risk:
     """What `predict` says of infinitely many clients, for the population at this place."""
-    stage = algorithm.personalise
-    if isinstance(stage, Ridge) and stage.ridge is not None and np.ndim(stage.ridge):
-        algorithm = replace(algorithm, personalise=Ridge(float(np.asarray(stage.ridge)[place])))
+    ridge = algorithm.personalise.get("ridge") if algorithm.has_ridge else None
+    if ridge is not None and np.ndim(ridge):
+        own = algorithm.personalise.at(ridge=float(np.asarray(ridge)[place]))
+        algorithm = replace(algorithm, personalise=own)
     return predict(population, [algorithm])[algorithm.name]
 
 
@@ -278,11 +315,16 @@ def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
                 key = id(each.pull)
                 if key not in seen:
                     seen[key] = see_shared(client, models.get(key), j if plan.member else None)
-                stage = each.algorithm.personalise
-                ridge = each.ridge_of(kind)
-                q = expectation.learned_share(stage, client.x, ridge)
-                bias, variance = seen[key]
-                rows[each.name].append((bias(q), variance(q)))
+                risk = expectation.stage_risk(
+                    each.algorithm.personalise,
+                    client,
+                    seen[key],
+                    each.ridge_of(kind),
+                    models.get(key),
+                    j if plan.member else None,
+                    each.mixture,
+                )
+                rows[each.name].append(risk)
         for name, risks in rows.items():
             found[name].append(np.mean(risks, axis=0).tolist())
     return found
@@ -295,9 +337,14 @@ def fit_shared_models(
     if not pulls:
         return []
     clients = range(sum(plan.count))
-    if plan.crowded:
+    if plan.underdetermined:  # without a ridge of its own, any shared model interpolates
         everyone = [plan.client(trial, j) for j in clients]
-        return [expectation.shared_interpolant(everyone)] * len(pulls)
+        free = any(pull.shared_ridge == 0 for pull in pulls)
+        same = expectation.shared_interpolant(everyone) if free else None
+        return [
+            sum_clients(pull, plan, everyone) if same is None or pull.shared_ridge > 0 else same
+            for pull in pulls
+        ]
     sums = [PullSums.empty(pull, plan.kinds) for pull in pulls]
     drawn: Iterator[DrawnClient] = (plan.client(trial, j) for j in clients)
     if plan.kinds[0].s.size >= WORTH_A_THREAD:
@@ -307,6 +354,14 @@ def fit_shared_models(
             each.add(client)
         tick((j + 1) / len(clients))
     return [each.shared() for each in sums]
+
+
+def sum_clients(pull: Pull, plan: TrialPlan, clients: list[DrawnClient]) -> SharedCovariance:
+    """The shared model of one server stage on clients that are at hand."""
+    sums = PullSums.empty(pull, plan.kinds)
+    for client in clients:
+        sums.add(client)
+    return sums.shared()
 
 
 def see_shared(client: DrawnClient, shared: SharedCovariance | None, j: int | None) -> Forms:
@@ -337,7 +392,7 @@ class Sample:
 def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
     """Every algorithm's test loss above the noise in one trial, the mean over clients, by kind."""
     first = plan.kinds[0]
-    if plan.crowded and first.centre is None:
+    if plan.underdetermined and first.centre is None:
         raise InvalidInput(
             "the pooled samples are fewer than the unknowns, so that lengths matter: give norm"
         )
@@ -391,15 +446,22 @@ def fit_samples(each: Planned, federation: list[Sample]) -> LinearFit:
         p = np.array([each.pull.p[one.kind.place] for one in federation])
     if each.ridge is not None:
         ridge = np.array([each.ridge_of(one.kind) for one in federation])
-    if isinstance(each.algorithm.server, Moreau) and ridge is not None:
+    if each.algorithm.server.linear_objective is Objective.JOINT and ridge is not None:
         ridge = np.maximum(ridge, VANISHING)  # 0, the best without noise, ties nobody
     X, y = [one.X for one in federation], [one.y for one in federation]
-    return fit(each.algorithm, X, y, ridge=ridge, weights=p / p.sum(), intercept=False)
+    algorithm = each.algorithm
+    if each.pull is not None and algorithm.server.shrinks:
+        tied = algorithm.server.at(shared_ridge=each.pull.shared_ridge)
+        algorithm = replace(algorithm, server=tied)
+    if each.mixture is not None:
+        mixed = algorithm.personalise.at(mixture=each.mixture)
+        algorithm = replace(algorithm, personalise=mixed)
+    return fit(algorithm, X, y, ridge=ridge, weights=p / p.sum(), intercept=False)
 
 
 def fit_newcomer(each: Planned, one: Sample, shared: Array) -> Array:
     """The model of a client that took no part in the shared one."""
     ridge = each.ridge_of(one.kind)
     client = Client.of(0, one.X, one.y)
-    stage = each.algorithm.personalise
+    stage = each.algorithm.personalise.fill_missing(mixture=each.mixture)
     return fit_personal(stage, client, shared, np.inf if ridge is None else ridge)

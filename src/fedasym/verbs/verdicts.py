@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from fedasym.algorithms import ClientStage, Interpolate, ServerStage
-from fedasym.algorithms.average import AverageSquares
+from fedasym.algorithms import ClientStage, Objective, ServerStage
 from fedasym.core.numbers import Array
-from fedasym.results.result import ACCURACY, LOSS, Accuracy, Comparison, Risk, percent
+from fedasym.results import ACCURACY, LOSS, Accuracy, Comparison, Risk, percent
 from fedasym.theory.limits import CRITICAL
 from fedasym.verbs.regimes import noise_threshold
 from fedasym.worlds.classes import ClassPopulation
@@ -19,8 +18,8 @@ NEAR = 0.1
 NEAR_SEPARABLE = 0.06
 Pair = tuple[ServerStage, ClientStage]
 UNUSED = (
-    "Left out maml (to convergence it equals local, whatever the clients shared) and pfedme (its"
-    " shared model is not derived for the logistic loss; fa.train takes both)."
+    "Left out maml (to convergence it equals local, whatever the clients shared) and pfedme, which"
+    " has a row where it is named and clients are infinitely many."
 )
 
 
@@ -123,7 +122,7 @@ def thresholds(aspect: Array, pooled: Array | None, stages: list[ClientStage]) -
     Both count only the unknowns that samples can see.
     """
     near = []
-    if any(isinstance(stage, Interpolate) for stage in stages):
+    if any(stage.linear_objective is Objective.OWN for stage in stages):
         near.append(("aspect", "a client's samples just match its unknowns", np.abs(aspect - 1)))
     if pooled is not None:
         near.append(
@@ -210,11 +209,7 @@ def tuning_of_accuracies(table: Comparison[Accuracy]) -> str:
 
 def convergence_sentences(world: ClassPopulation, pairs: list[Pair]) -> tuple[list[str], list[str]]:
     """What training to convergence means here, and how near a change is: sentences, warnings."""
-    ended = [
-        isinstance(server, AverageSquares)
-        for server, client in pairs
-        if isinstance(client, Interpolate)
-    ]
+    ended = [server.squares_labels for server, client in pairs if client.objective is Objective.OWN]
     off = np.abs(np.atleast_1d(np.asarray(world.aspect) * world.energies.rank - 1))
     matched = "a client's samples just match its unknowns and ftfa_squares breaks down"
     squares = [threshold_note("aspect", matched, off)] if any(ended) and np.any(off < NEAR) else []

@@ -9,7 +9,7 @@ here.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, ClassVar, Protocol
 
@@ -21,6 +21,9 @@ from fedasym.core.numbers import MOST, Array, floats
 from fedasym.worlds.spectra import Spectrum, check_weights, identity
 
 LONGEST = 1e150  # a length, or a standard deviation, whose square floating-point numbers still hold
+
+
+LEAST_ENERGY = 1e-9  # of the largest: directions along which clients differ no more are held
 
 
 class World(Protocol):
@@ -234,6 +237,65 @@ class Population:
     def _energy(self, owner: str) -> Array:
         return energy_shares(
             owner, getattr(self, f"{owner}_power"), getattr(self, f"{owner}_weights"), self.spectrum
+        )
+
+    def within(self, between: float) -> Population:
+        """One cluster of these clients, where cluster centres have the share `between` of the
+        squared radius: clients differ by the rest, and their optima are as long as before.
+
+        >>> import fedasym as fa
+        >>> fa.Population(radius=2, noise=0.5, aspect=2).within(0.75).radius
+        1.0
+        """
+        share = floats(between)
+        if share is None or share.ndim or not 0 <= float(share) <= 1:
+            raise InvalidInput(
+                f"between is {between!r}: it is the share of radius^2 between clusters, from 0 to 1"
+            )
+        left = np.sqrt(1 - float(share))
+        return replace(self, radius=np.asarray(self.radius) * left)
+
+    def turned(self, power: float | None) -> Population:
+        """The same clients with every feature scaled by a root of its share of the displacement's
+        energy, or (power) of its eigenvalue to that power over their mean.
+
+        A ridge there is one by direction here: lambda over that factor.
+
+        >>> import fedasym as fa
+        >>> spectrum = fa.spectra.atoms([1, 4], [0.5, 0.5])
+        >>> world = fa.Population(1, 0.5, 2, spectrum=spectrum, shift_power=1)
+        >>> world.turned(None).isotropic, world.turned(1).spectrum.values.tolist()
+        (True, [0.4, 6.4])
+        """
+        s, h = self.spectrum.values, self.spectrum.weights
+        if self.displacement.ndim > 1 or self.optimum.ndim > 1:
+            raise InvalidInput(
+                "the energy by direction is an array of several worlds: a ridge by direction takes"
+                " one alignment at a time"
+            )
+        if power is None:
+            energy = np.where(h > 0, self.displacement / np.where(h > 0, h, 1.0), 0.0)
+            factor = np.maximum(energy, LEAST_ENERGY * energy.max())
+        else:
+            seen = np.where(s > 0, s, self.spectrum.mean)
+            factor = np.where(s > 0, (seen / self.spectrum.mean) ** float(power), 1.0)
+
+        def scaled(length: Any, share: Array) -> tuple[Any, Array]:
+            energy = share / factor
+            total = energy.sum()
+            even = np.allclose(energy / total, h, rtol=1e-12, atol=0)
+            return np.asarray(length) * np.sqrt(total), h if even else energy / total
+
+        radius, shift = scaled(self.radius, self.displacement)
+        norm, optimum = (None, None) if self.norm is None else scaled(self.norm, self.optimum)
+        return Population(
+            radius,
+            self.noise,
+            self.aspect,
+            norm,
+            Spectrum(s * factor, h, f"scaled {self.spectrum.name}"),
+            shift_weights=shift,
+            optimum_weights=optimum,
         )
 
     @property

@@ -61,14 +61,14 @@ class Spectrum:
         object.__setattr__(self, "weights", weights / weights.sum())
 
     @cached_property
-    def seen(self) -> NDArray[np.bool_]:
+    def support(self) -> NDArray[np.bool_]:
         """The atoms that samples can see: positive eigenvalue, positive weight."""
         return (self.values > 0) & (self.weights > 0)
 
     @cached_property
     def positive(self) -> tuple[Array, Array]:
         """Eigenvalues and weights of the atoms that samples can see."""
-        return self.values[self.seen], self.weights[self.seen]
+        return self.values[self.support], self.weights[self.support]
 
     @cached_property
     def rank(self) -> float:

@@ -4,30 +4,40 @@ fine-tune.
 A member's own data are part of the shared model that it starts from: a system of two stages, in
 which the pooled fit (index
 0) and the client's fit around it (index 2) meet the same samples.
+
+Infinitely many clients that share another model than FedAvg's, pFedMe's or MAML's: by symmetry it
+is c theta_0, and c is one number.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike
 from scipy.special import expit
 
+from fedasym.core.errors import NoFormula
 from fedasym.core.numbers import Array
 from fedasym.theory.classes.metrics import (
     LEVEL,
     STRIP,
     State,
+    accuracy,
+    brier,
     half_normal_nodes,
+    log_loss,
     logistic_prox,
     nodes_for,
     normal_nodes,
+    phi,
     smooth_sigmoid,
     step_for,
 )
-from fedasym.theory.classes.ridge import RidgeFit, shrinkage, solve_ridge
-from fedasym.theory.roots import ACCEPTED, find_fixed_points, newton_fixed_points
+from fedasym.theory.classes.optimum import ridge_by_rule
+from fedasym.theory.classes.ridge import RidgeFit, shared_state, shrinkage, solve_ridge
+from fedasym.theory.roots import ACCEPTED, find_fixed_points, newton_fixed_points, search_lowest
 from fedasym.worlds.classes import Energies
 
 
@@ -263,3 +273,121 @@ def member_sums(
     blur = h * (A * shared_noise + Dn * cross)
     Q02 = (s * (a0 * k0 * e.e0 + a0 / m * ki * e.ed + a0 * ko * others + blur)).sum()
     return float(T2), float(Q22), float(Q02), float(V22), float(V20)
+
+
+MOST_TURNS = 200
+SETTLED = 1e-12  # relative change of c at which it has settled
+
+
+def moreau_fit(
+    energies: Energies, gamma: ArrayLike, lam: ArrayLike, eps: ArrayLike = 0.0
+) -> tuple[RidgeFit, Array]:
+    """PFedMe of infinitely many clients: their personal fits around c theta_0, and c.
+
+    The shared model is the mean of the personal ones, so that along every direction
+    c = R (lam c + M s), R = 1/(H s + lam): c = M/H, whatever the covariance. Iterated, with
+    Aitken's step after every two.
+
+    >>> fit, c = moreau_fit(Energies.isotropic(1, 1), gamma=0.2, lam=0.1)
+    >>> bool(abs(c - fit.M / fit.H) < 1e-10)
+    True
+    """
+    shape = np.broadcast_shapes(energies.batch, *(np.shape(x) for x in (gamma, lam, eps)))
+    c = np.broadcast_to(shrinkage(energies, eps), shape).astype(float)
+    seen = [c]
+    for _ in range(MOST_TURNS):
+        fit = solve_ridge(energies, gamma, lam, c, eps)
+        with np.errstate(invalid="ignore"):
+            new = np.where(np.isfinite(lam), fit.M / fit.H, c)
+        if not np.any(np.abs(new - c) > SETTLED * np.abs(new)):
+            return fit, new
+        seen.append(new)
+        if len(seen) == 3:
+            first, second, third = seen
+            bend = third - 2 * second + first
+            with np.errstate(divide="ignore", invalid="ignore"):
+                jump = third - (third - second) ** 2 / bend
+            # while differences are more than rounding, and the step leads onwards
+            firm = (np.abs(bend) > 1e-13 * np.abs(third)) & (jump > 0) & (jump < 4 * third)
+            new = np.where(firm, jump, third)
+            seen = [new]
+        c = new
+    return fit, c
+
+
+def step_around(
+    energies: Energies, gamma: ArrayLike, c: ArrayLike, step: ArrayLike, eps: ArrayLike = 0.0
+) -> State:
+    """One gradient step of size a from c theta_0, which need not be FedAvg's:
+
+    T = c B0 + a sum s^2 (f (E0 + ED) - c phi(c sqrt B0) E0), Q = sum s (c + a s (f - c phi))^2 E0 +
+    a^2 sum s^2 (f^2 s ED + gamma G h), f = (1 - 2 eps) phi(rho), G the Brier score of c theta_0.
+    """
+    e = energies
+    c, a, gamma = (np.asarray(x, dtype=float) for x in (c, step, gamma))
+    f = (1 - 2 * np.asarray(eps)) * phi(e.rho)
+    pull = f - c * phi(c * np.sqrt(e.b0))
+    G = brier(shared_state(e, c), eps)
+    moved = c[..., None] + (a * pull)[..., None] * e.s
+    T = (e.s * moved * e.e0).sum(-1) + a * f * (e.s**2 * e.ed).sum(-1)
+    noise = gamma * G * (e.s**2 * e.h).sum(-1)
+    Q = (e.s * moved**2 * e.e0).sum(-1) + a**2 * (f**2 * (e.s**3 * e.ed).sum(-1) + noise)
+    return State.of(T, Q, e.rho)
+
+
+def meta_scale(energies: Energies, gamma: Array, step: float, eps: Array) -> Array:
+    """The c of MAML's shared model c theta_0, uncorrelated features: the log-loss on fresh samples
+    after one step of this size is least there.
+    """
+    e = energies
+    if np.any(np.ptp(e.s, axis=-1) > 0):
+        raise NoFormula(
+            "MAML's shared model is derived for uncorrelated features alone (spectra.identity())"
+        )
+    wide = Energies(*(x[:, None, :] for x in (e.s, e.h, e.e0, e.ed)))
+
+    def loss(x: Array) -> Array:
+        state = step_around(wide, gamma[:, None], np.exp(x), step, eps[:, None])
+        return log_loss(state, eps[:, None])
+
+    return np.exp(search_lowest(loss, np.log(np.maximum(shrinkage(e, eps), 1e-6))))
+
+
+def moreau_scale(
+    energies: Energies, gamma: Array, ridge: Array | None, eps: Array
+) -> tuple[Array, Array]:
+    """The c of pFedMe's shared model at a ridge, or (None) at the most accurate; and the ridge."""
+    if ridge is None:
+
+        def fit(e: Energies, gamma: Array, lam: Array, eps: Array) -> RidgeFit:
+            return moreau_fit(e, gamma, lam, eps)[0]
+
+        ridge = most_accurate_ridge(energies, gamma, eps, fit)
+    return moreau_fit(energies, gamma, ridge, eps)[1], ridge
+
+
+def fit_around(
+    energies: Energies, gamma: Array, c: Array, ridge: Array | None, eps: Array
+) -> tuple[RidgeFit, Array]:
+    """A ridge towards c theta_0, as given or (None) the most accurate."""
+    if ridge is None:
+
+        def fit(e: Energies, gamma: Array, lam: Array, eps: Array) -> RidgeFit:
+            return solve_ridge(e, gamma, lam, c[:, None], eps)
+
+        ridge = most_accurate_ridge(energies, gamma, eps, fit)
+    return solve_ridge(energies, gamma, ridge, c, eps), ridge
+
+
+def most_accurate_ridge(
+    e: Energies, gamma: Array, eps: Array, fit: Callable[..., RidgeFit]
+) -> Array:
+    """Where a fit(energies, gamma, ridge, eps) is the most accurate."""
+    wide = Energies(*(x[:, None, :] for x in (e.s, e.h, e.e0, e.ed)))
+    rule = ridge_by_rule(e, gamma, eps)
+    start = np.log(np.where(np.isfinite(rule), rule, 1e3))
+
+    def loss(x: Array) -> Array:
+        return -accuracy(fit(wide, gamma[:, None], np.exp(x), eps[:, None]), eps[:, None])
+
+    return np.exp(search_lowest(loss, start))

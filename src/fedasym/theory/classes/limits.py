@@ -7,11 +7,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms.average import (
+from fedasym.algorithms.methods import (
+    MAML_STEP,
     Average,
     AverageSquares,
     BestStep,
@@ -20,39 +22,47 @@ from fedasym.algorithms.average import (
     Flow,
     Interpolate,
     Keep,
+    Meta,
+    Moreau,
     Nothing,
     Posterior,
+    Ridge,
     Truth,
 )
-from fedasym.algorithms.meta import Meta
-from fedasym.algorithms.penalties import Moreau, Ridge
 from fedasym.algorithms.registry import Algorithm
 from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
 from fedasym.theory.classes import metrics, optimum, softmax
 from fedasym.theory.classes import softmax_ridge as ridges
+from fedasym.theory.classes.finite import (
+    fit_around,
+    meta_scale,
+    moreau_scale,
+    newcomer_fit,
+    pooled_fit,
+    step_around,
+)
 from fedasym.theory.classes.finite import member_fit as member_state
-from fedasym.theory.classes.finite import newcomer_fit, pooled_fit
 from fedasym.theory.classes.margins import fit_to_convergence
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.optimum import logistic_curvature, ridge_at
-from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
+from fedasym.theory.classes.ridge import fedavg, shared_state, shrinkage, solve_ridge
 from fedasym.theory.classes.softmax import SEARCH, SoftmaxRule, draw_points, softmax_fedavg
 from fedasym.theory.classes.softmax_ridge import SOFTMAX_PER_DECADE, softmax_curvature
 from fedasym.theory.classes.squared_labels import best_probe_ridge, fit_one_hot, fit_squares
-from fedasym.theory.roots import lowest_between, search_lowest
+from fedasym.theory.roots import search_lowest
 from fedasym.worlds.classes import Energies
 
 # worlds up to which the best ridge is searched to rounding; in larger grids to 1e-5 of accuracy
 FEW = 24
 PIECE = 512  # worlds of a large grid at once
-NODES = 6
-WIDTH = np.log(3.5)  # of the quick search, about the rule over 1.25
-COARSE = 17.0  # level of its quadrature
 EARLY, LATE = 1e-4, 1.5  # times that can match a ridge, in units of 1/ridge
 Pair = tuple[ServerStage, ClientStage]
 PARTS = ("T", "Q", "rho", "rest")  # of a state
+# whose theorems hold for every stage of their objective
+NAMED = (Nothing(), Average(), Moreau(), Keep(), Interpolate(), Ridge())
+STANDARD: dict[Any, Any] = {each.objective: each for each in NAMED}
 
 
 @dataclass(frozen=True, eq=False)
@@ -89,37 +99,27 @@ class LogisticAnswer:
 
 
 def canonical_pair(algorithm: Algorithm) -> Pair:
-    """The pair of stages whose theorem covers an algorithm; what no theorem covers is refused."""
-    pair = algorithm.server, algorithm.personalise
+    """The pair whose theorem covers an algorithm, by its objectives; the rest is refused."""
+    server, client = algorithm.stages
+    pair: Pair = STANDARD.get(server.objective, server), STANDARD.get(client.objective, client)
     match pair:
-        case (Nothing() | Average() | Meta() | Moreau(), Interpolate()):
+        case (Nothing() | Average() | Meta() | Moreau(), Interpolate()) | (Average(), Flow(np.inf)):
             return Nothing(), Interpolate()  # descent forgets where it started
-        case (Average(), Flow(time)) if np.isinf(time):
-            return Nothing(), Interpolate()
-        case (Moreau(), _):
-            raise underived_error(algorithm.name, "pFedMe's")
-        case (Meta(), _):
-            raise underived_error(algorithm.name, "MAML's")
+        case (Moreau(), Keep() | Ridge()) | (Meta(), Keep() | Ridge() | BestStep() | Descend(_, 1)):
+            if algorithm.server.get("shared_ridge") is None:
+                return pair
         case (Nothing(), Ridge()) | (AverageSquares(), Interpolate() | Ridge()):
             return pair
-        case (_, Posterior() | Truth()):
+        case (_, Posterior() | Truth()) | (
+            Average(),
+            Keep() | Ridge() | Descend() | BestStep() | Flow() | BestTime(),
+        ):
             return pair
-        case (Average(), Keep() | Ridge() | Descend() | BestStep() | Flow() | BestTime()):
-            return pair
-    names = f"{type(algorithm.server).__name__} then {type(algorithm.personalise).__name__}"
-    works = "Nothing with Interpolate or Ridge"
-    works += ", Average with Keep, Interpolate, Ridge, Descend or Flow"
     raise NoFormula(
-        f"{algorithm.name}: no accuracy is derived for the pair {names}; covered are {works};"
-        " fa.train takes any pair"
-    )
-
-
-def underived_error(name: str, whose: str) -> NoFormula:
-    """The error for a shared model that is not derived."""
-    return NoFormula(
-        f"{name}: {whose} shared model is not derived for the logistic loss; take rtfa or one_step,"
-        " which start from FedAvg's, or fa.train, which takes any pair of stages"
+        f"{algorithm.name}: no accuracy is derived for the pair {type(server).__name__} then"
+        f" {type(client).__name__}; covered are Nothing with Interpolate or Ridge, Average with"
+        " Keep, Interpolate, Ridge, Descend or Flow, Moreau and Meta with Keep, Interpolate or"
+        " Ridge, and stages that declare the same objective; fa.train takes any pair"
     )
 
 
@@ -150,6 +150,8 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
             " derived; leave clients out for the rest"
         )
     match pair:
+        case Meta() | Moreau(), _:
+            return other_shared_state(pair, worlds, ridge)
         case AverageSquares(), client:  # 8
             return label_squares_state(worlds, client, ridge)
         case _, BestStep() | Descend(_, 1) as client:  # 6
@@ -162,6 +164,27 @@ def logistic_limit(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> L
     fits = [optimum.stopped_fits(e.take(i), gamma[i], best[i], eps[i]).fit.take(0) for i in worlds_]
     parts = (np.array([float(getattr(fit, part)) for fit in fits]) for part in PARTS)
     return LogisticAnswer(State(*parts), time=best)
+
+
+def other_shared_state(pair: Pair, worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
+    """Clients that start from pFedMe's or MAML's shared model, c theta_0."""
+    e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
+    server, client = pair
+    step = float(server.get("local_step") or MAML_STEP)
+    if isinstance(server, Moreau):
+        own = server.get("ridge")
+        tied = ridge if own is None else np.full(gamma.shape, float(own))
+        c, tied = moreau_scale(e, gamma, tied, eps)
+        ridge = tied if ridge is None else ridge
+    else:
+        c = meta_scale(e, gamma, step, eps)
+    if isinstance(client, Keep):
+        return LogisticAnswer(shared_state(e, c))
+    if isinstance(client, Ridge):
+        fit, ridge = fit_around(e, gamma, c, ridge, eps)
+        return LogisticAnswer(fit, ridge=ridge)
+    size = step if client.get("local_step") is None else float(client.get("local_step"))
+    return LogisticAnswer(step_around(e, gamma, c, size, eps), step=np.full(gamma.shape, size))
 
 
 def label_squares_state(
@@ -192,8 +215,8 @@ def rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
         if gamma.size <= FEW and not worlds.rough:
             tuned = optimum.search_best_ridge(e, gamma, eps)
             return LogisticAnswer(tuned.fit, ridge=tuned.lam)
-        starts = range(0, gamma.size, PIECE)
-        pieces = [interpolate_best_ridges(worlds.take(slice(i, i + PIECE))) for i in starts]
+        parts = (worlds.take(slice(i, i + PIECE)) for i in range(0, gamma.size, PIECE))
+        pieces = [optimum.interpolate_best_ridges(some.e, some.gamma, some.eps) for some in parts]
         states, best = zip(*pieces, strict=True)
         return LogisticAnswer(join_states(states), ridge=np.concatenate(best))
     c = shrinkage(e, eps)
@@ -209,32 +232,6 @@ def rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAnswer:
 def join_states(states: Sequence[State]) -> State:
     """Pieces of a grid put together."""
     return State(*(np.concatenate([getattr(each, part) for each in states]) for part in PARTS))
-
-
-def interpolate_best_ridges(worlds: LogisticWorlds) -> tuple[State, Array]:
-    """Best ridges of many worlds by polynomials in the logarithm, about the rule and beyond."""
-    e, gamma, eps = worlds.e, worlds.gamma, worlds.eps
-    c = shrinkage(e, eps)
-    rule = optimum.ridge_by_rule(e, gamma, eps)
-    endless = np.isinf(rule)
-    at = np.log(np.where(endless, 1.0, rule / 1.25))
-    nodes = np.cos(np.pi * np.arange(NODES) / (NODES - 1))
-    rows = np.flatnonzero(~endless)
-    for _ in range(6):
-        some = e.take(rows)
-        wide = Energies(*(x[:, None, :] for x in (some.s, some.h, some.e0, some.ed)))
-        lam = np.exp(at[rows, None] + WIDTH * nodes)
-        settings = (gamma[rows, None], lam, c[rows, None], eps[rows, None])
-        fit = solve_ridge(wide, *settings, level=COARSE)
-        loss = np.nan_to_num(-metrics.accuracy(fit, eps[rows, None]), nan=np.inf)
-        place = np.array([lowest_between(nodes, row) for row in loss])
-        at[rows] += WIDTH * place
-        rows = rows[np.abs(place) > 0.98]
-        if rows.size == 0:
-            break
-    best = np.where(endless, np.inf, np.exp(at))
-    found = solve_ridge(e, gamma, best, c, eps, level=COARSE)
-    return State(found.T, found.Q, found.rho, found.rest), best
 
 
 def pooled_state(worlds: LogisticWorlds) -> State:
@@ -344,6 +341,11 @@ def softmax_limit(pair: Pair, world: SoftmaxWorld, ridge: float | None) -> Softm
             " classes=2, or fa.train on drawn clients"
         )
     match pair:
+        case Meta() | Moreau(), _:
+            raise NoFormula(
+                f"the shared models of pFedMe and MAML are derived for two classes, not {C}: take"
+                " rtfa, which starts from FedAvg's, or fa.train"
+            )
         case _, Posterior():
             raise NoFormula(
                 f"the Bayes optimum is derived for two classes, not {C}: see the row truth"

@@ -20,7 +20,7 @@ class Prox(ServerStage):
         return w - rate * (gradient(w) + self.penalty * (w - start))
 
 
-fedprox = fa.Algorithm(
-    "fedprox", Prox(), Keep(), reference="Li et al. 2020", words="FedAvg, clients held near"
+proximal = fa.Algorithm(
+    "proximal", Prox(), Keep(), reference="Li et al. 2020", words="FedAvg, clients held near"
 )
-tuned = fa.Algorithm("fedprox_tuned", Prox(), Interpolate(), words="FedProx, then fine-tuning")
+tuned = fa.Algorithm("proximal_tuned", Prox(), Interpolate(), words="FedProx, then fine-tuning")
