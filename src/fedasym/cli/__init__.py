@@ -1,35 +1,381 @@
 """The command line: each command is one public verb plus printing, with the same words.
 
-Commands are found here by name, and tell here how far their work is.
+Commands are found here by name, and tell here how far their work is; what many of them take is read
+here: worlds, columns, grids, where to run, what to print.
 """
 
 from __future__ import annotations
 
+import re
 import signal
 import sys
 import time
 import warnings
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
+from dataclasses import dataclass
 from importlib import import_module
 from types import FrameType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
-from cyclopts import CycloptsError
+from cyclopts import App, CycloptsError, Group, Parameter
 
 import fedasym as fa
-from fedasym.cli.app import app
+from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.runtime import STOPPED, Notice
 
 if TYPE_CHECKING:
     from rich.progress import Progress
 
-__all__ = ["app", "load", "main", "run"]
+    from fedasym.cli.training import Columns
+    from fedasym.data.federation import Federation
+    from fedasym.deploy import Ray
+    from fedasym.worlds.spectra import Spectrum
+
+THEORY = Group("Before you train: predict", sort_key=1)
+LINEAR = Group("At real sizes: simulate", sort_key=2)
+TRAINING = Group("On client data: train", sort_key=3)
+app = App(
+    name="fedasym",
+    help=(
+        "Which personalized federated-learning algorithm will win on a population of clients, by"
+        " how much, and why."
+    ),
+    version=fa.__version__,
+    group_commands=THEORY,
+    suppress_keyboard_interrupt=False,  # __main__ says a word
+)
+Names = Annotated[
+    str | None, Parameter(help='Names separated by commas, or "all"; the paper\'s by default.')
+]
+OUTSIDE = re.compile(r",(?![^(]*\))")  # commas that are not between parentheses
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Output:
+    """Where the answer goes."""
+
+    json: bool = False
+    """Print JSON with full precision instead of a table."""
+    plot: str | None = None
+    """Draw the answer to this file (.png, .svg or .pdf)."""
+
+
+OUTPUT = Output()
+
+
+class Printable(Protocol):
+    """What every verb returns."""
+
+    def to_json(self) -> str:
+        """Full precision."""
+
+    def plot(self, path: str) -> Any:
+        """Draw to a file."""
+
+
+def show(result: Printable, output: Output) -> None:
+    """Draw first, so that a bad path is told before anything is printed; then print."""
+    where = result.plot(output.plot) if output.plot else None
+    print(result.to_json() if output.json else result)
+    if where and not output.json:
+        print(f"\nDrawn to {where}")
+
+
+def names(text: str | None) -> list[str] | None:
+    """Algorithm names separated by commas."""
+    return None if text is None else [name.strip() for name in OUTSIDE.split(text) if name.strip()]
+
+
+def numbers(field: str, text: str | None) -> list[float] | None:
+    """Numbers separated by commas."""
+    if text is None:
+        return None
+    try:
+        return [float(part) for part in text.split(",") if part.strip()]
+    except ValueError:
+        raise InvalidInput(f"{field} is {text!r}: give numbers separated by commas") from None
+
+
+def whole_numbers(field: str, text: str) -> list[int]:
+    """Whole numbers separated by commas, or a range like 0:11."""
+    start, colon, stop = text.partition(":")
+    try:
+        return (
+            list(range(int(start), int(stop)))
+            if colon
+            else [int(part) for part in text.split(",") if part.strip()]
+        )
+    except ValueError:
+        raise InvalidInput(
+            f"{field} is {text!r}: give whole numbers like 0,1,2, or 0:11 for 0 to 10"
+        ) from None
+
+
+def parse_vary(texts: list[str]) -> dict[str, Any]:
+    """Parameters and their ranges: name=start:stop:count or name=a,b,c."""
+    vary: dict[str, Any] = {}
+    for text in texts:
+        name, _, span = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if not span:
+            raise InvalidInput(f"vary is {text!r}: write it like noise=0:2:200 or aspect=1.5,2,4")
+        if name in vary:
+            raise InvalidInput(f"vary names {name} twice: give each parameter once")
+        parts = numbers(f"vary {name}", span.replace(":", ","))
+        vary[name] = tuple(parts or ()) if ":" in span else parts
+    return vary
+
+
+def parse_grid(texts: list[str] | None) -> dict[str, list[float]] | None:
+    """Settings and their values: name=a,b,c; whole numbers stay whole."""
+    grid: dict[str, list[float]] = {}
+    for text in texts or ():
+        name, _, values = text.partition("=")
+        name = name.strip().replace("-", "_")
+        if name in grid:
+            raise InvalidInput(f"grid names {name} twice: give each setting once")
+        found = numbers(f"grid {name}", values)
+        if not found:
+            raise InvalidInput(f"grid is {text!r}: write it like server_step=0.01,0.1,1")
+        grid[name] = [int(value) if value.is_integer() else value for value in found]
+    return grid or None
+
+
+def parse_spectrum(text: str) -> Spectrum:
+    """A spectrum by its name and numbers, or from a file of eigenvalues."""
+    from fedasym.worlds import spectra  # not before it is needed: --help should be quick
+
+    kind, _, rest = text.partition(":")
+    match kind:
+        case "identity" if not rest:
+            return spectra.identity()
+        case "ar1" | "power_law":
+            values = numbers("spectrum", rest)
+            if not values or len(values) != 1:
+                raise InvalidInput(f"spectrum is {text!r}: write it like ar1:0.5 or power_law:1")
+            return getattr(spectra, kind)(values[0])  # type: ignore[no-any-return]
+        case "atoms":
+            pairs = [numbers("spectrum", part.replace("@", ",")) or [] for part in rest.split(",")]
+            if any(len(pair) != 2 for pair in pairs):
+                raise InvalidInput(
+                    f"spectrum is {text!r}: write atoms as value@weight, like atoms:0.5@0.6,3@0.4"
+                )
+            return spectra.atoms(*zip(*pairs, strict=True))
+        case "eigenvalues" if rest:
+            return spectra.eigenvalues(read_numbers(rest))
+    raise InvalidInput(
+        f"spectrum is {text!r}: known are identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and"
+        " eigenvalues:3,1,0.5 or eigenvalues:FILE"
+    )
+
+
+def read_numbers(text: str) -> list[float]:
+    """Numbers given inline, or in a text or .npy file."""
+    from pathlib import Path
+
+    import numpy as np
+
+    from fedasym.data.files import BROKEN
+
+    file = Path(text)
+    if not file.exists():
+        if file.suffix in (".txt", ".csv", ".npy"):
+            raise InvalidInput(f"eigenvalues file {text!r} does not exist: check the path")
+        return numbers("eigenvalues", text) or []
+    try:
+        loaded = (
+            np.load(file, allow_pickle=False)
+            if file.suffix == ".npy"
+            else np.loadtxt(file, delimiter=",", ndmin=1)
+        )
+    except BROKEN as reason:
+        raise InvalidInput(f"eigenvalues file {text!r} cannot be read: {reason}") from None
+    return [float(value) for value in np.ravel(loaded)]
+
+
+def parse_roles(texts: list[str] | None) -> dict[str, str]:
+    """Columns and their roles, name=role; the last = counts, as names of columns may have one."""
+    roles: dict[str, str] = {}
+    for text in texts or ():
+        name, equals, role = text.rpartition("=")
+        if not equals or not name.strip() or not role.strip():
+            raise InvalidInput(f"role is {text!r}: write it like grade=category or zip=ignore")
+        if name.strip() in roles:
+            raise InvalidInput(f"role names column {name.strip()!r} twice: give each column once")
+        roles[name.strip()] = role.strip()
+    return roles
+
+
+def read_federation(
+    data: str, columns: Columns, show: bool = False, whole: bool = False
+) -> Federation:
+    """Client data from a file or folder, as all commands read it; `synthetic` is drawn.
+
+    show: print what was made of a table's columns. whole: all samples train, whatever the file
+    says.
+    """
+    import fedasym as fa
+
+    if data == "synthetic":
+        return fa.datasets.synthetic(
+            task="classification", clients=30, dimension=60, aspect=1, centre=4, radius=3, classes=5
+        )
+    features = names(columns.features)
+    federation = fa.datasets.read(
+        data,
+        label=columns.label,
+        client=columns.client,
+        features=features[0] if features is not None and len(features) == 1 else features,
+        split=(1.0, 0.0, 0.0) if whole else columns.split,
+        task=columns.task,
+        intercept=columns.intercept,
+        scale=columns.scale,
+        missing=columns.missing,
+        roles=parse_roles(columns.role),
+        dates=columns.dates,
+    )
+    if show and federation.recipe is not None:
+        print(f"{federation.recipe}\n")
+    return federation
+
+
+TASKS = {
+    "regression": ("radius", "noise", "aspect", "norm"),
+    "classification": ("radius", "centre", "aspect", "classes", "flips"),
+}
+NEEDED = ("radius", "noise", "centre", "aspect")  # have no default
+
+Member = Annotated[
+    bool,
+    Parameter(
+        negative=["--no-member", "--new-client"],
+        help="Whether the client took part in training, or is new.",
+    ),
+]
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class WorldOptions:
+    """The population of clients."""
+
+    task: str = "regression"
+    """regression (squared loss), or classification (accuracy)."""
+    radius: float | None = None
+    """Distance of a client's optimum from the shared one (r)."""
+    noise: float | None = None
+    """Standard deviation of the label noise (sigma); regression."""
+    aspect: float | None = None
+    """Unknowns per sample of one client, d/n (gamma)."""
+    norm: float | None = None
+    """Length of a client's optimum (rho); only the local methods of regression need it."""
+    centre: float | None = None
+    """Length of the shared optimum (b); classification."""
+    classes: int = 2
+    """How many classes there are; classification."""
+    flips: float = 0.0
+    """Probability that a label is flipped; classification with two classes."""
+    spectrum: str = "identity"
+    """Covariance of the features: identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4,
+    eigenvalues:3,1,0.5 or a file of eigenvalues (.txt, .csv, .npy).
+    """
+    shift_power: float = 0.0
+    """Alignment of the displacement: weights proportional to h s^p."""
+    shift_weights: str | None = None
+    """Instead: the share of the displacement's energy along each atom, separated by commas."""
+    optimum_power: float = 0.0
+    """Alignment of the optimum, for the local methods of regression; of the shared optimum in
+    classification.
+    """
+    optimum_weights: str | None = None
+    """Instead: the share of the optimum's energy along each atom, separated by commas."""
+
+    def population(self, varied: Mapping[str, Any] | None = None) -> Any:
+        """The `Population` or `ClassPopulation` of these options; what varies need not be given."""
+        if self.task not in TASKS:
+            raise unknown_name("task", self.task, TASKS)
+        theirs = TASKS[self.task]
+        others = {name for names in TASKS.values() for name in names} - set(TASKS[self.task])
+        for name in others:
+            if getattr(self, name) != getattr(WORLD, name):
+                raise fa.InvalidInput(
+                    f"{name} is given, and --task {self.task} takes {', '.join(theirs)}: leave"
+                    f" --{name} out"
+                )
+        needed = {name: getattr(self, name) for name in theirs if name in NEEDED}
+        for name, value in needed.items():
+            if value is None:
+                if name not in (varied or {}):
+                    raise fa.InvalidInput(f"{name} is missing: give --{name}")
+                needed[name] = (varied or {})[name][0]
+        shape: dict[str, Any] = {
+            "spectrum": parse_spectrum(self.spectrum),
+            "shift_power": self.shift_power,
+        }
+        shape["shift_weights"] = numbers("shift_weights", self.shift_weights)
+        whose = "optimum" if self.task == "regression" else "centre"
+        shape |= {
+            f"{whose}_power": self.optimum_power,
+            f"{whose}_weights": numbers("optimum_weights", self.optimum_weights),
+        }
+        if self.task == "regression":
+            return fa.Population(**needed, norm=self.norm, **shape)
+        return fa.ClassPopulation(**needed, classes=self.classes, flips=self.flips, **shape)
+
+
+WORLD = WorldOptions()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class Where:
+    """Where pieces are computed."""
+
+    on: str | None = None
+    """ray: on a Ray cluster, side by side; here, one after the other, by default."""
+    address: str | None = None
+    """Of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a cluster of this
+    machine that comes and goes.
+    """
+    threads: int | None = None
+    """On Ray: CPUs and threads that a piece is given; 1 by default."""
+    gpus: float | None = None
+    """On Ray: GPUs that a piece is given, or the share of one; 0 by default."""
+    memory: float | None = None
+    """On Ray: gigabytes that a piece is given; by default room for JAX and three copies of the
+    data.
+    """
+    workers: int | None = None
+    """On Ray: at most so many pieces at a time; as many as there is room for by default."""
+
+    def runtime(self) -> Ray | None:
+        """What the verbs take."""
+        from fedasym.deploy import Ray, read_executor
+
+        given = {
+            name: value for name, value in vars(self).items() if name != "on" and value is not None
+        }
+        if self.on is None:
+            if given:
+                first, value = next(iter(given.items()))
+                raise InvalidInput(
+                    f"{first} is {value!r}, which is for a cluster: add --on ray, or leave it out"
+                )
+            return None
+        read_executor(self.on)
+        return Ray(**given | ({} if self.memory is None else {"memory": self.memory * 2**30}))
+
+
+HERE = Where()
+
 
 # The module of each command: only that of the one asked for is imported, which keeps starting
 # quick.
 COMMANDS = {
     "advise": "training",
+    "algorithms": "theory",
     "apply": "training",
     "compare": "theory",
     "data": "data",

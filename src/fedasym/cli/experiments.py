@@ -12,8 +12,18 @@ from typing import Annotated
 from cyclopts import App, Group, Parameter
 
 import fedasym as fa
-from fedasym.cli import KEPT, Display, redirect_answers, show_progress
-from fedasym.cli.app import HERE, Where, app, names, parse_grid, read_federation
+from fedasym.cli import (
+    HERE,
+    KEPT,
+    Display,
+    Where,
+    app,
+    names,
+    parse_grid,
+    read_federation,
+    redirect_answers,
+    show_progress,
+)
 from fedasym.cli.training import (
     COLUMNS,
     NUMBERS,

@@ -7,8 +7,7 @@ from typing import Annotated, Any
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli import redirect_answers, show_progress
-from fedasym.cli.app import (
+from fedasym.cli import (
     HERE,
     LINEAR,
     OUTPUT,
@@ -22,8 +21,32 @@ from fedasym.cli.app import (
     names,
     numbers,
     parse_vary,
+    redirect_answers,
     show,
+    show_progress,
 )
+
+
+@app.command
+def algorithms(*, json: bool = False) -> None:
+    """All algorithms that have a name: what each does, whom it equals, and which verbs take it.
+
+    Parameters
+    ----------
+    json
+        Print JSON, with settings and references, instead of a table.
+    """
+    rows = fa.algorithms.overview()
+    if json:
+        import json as writer
+
+        print(writer.dumps(rows, indent=2))
+        return
+    width = max(len(each["algorithm"]) for each in rows) + 2
+    for each in rows:
+        told = f"{each['words'] or '-'}"
+        print(f"{each['algorithm']:<{width}}{each['verbs']:<40}{told}")
+    print('\nSettings are given in parentheses: "fedprox(penalty=1)", "fedavg(local_steps=20)".')
 
 
 @app.command

@@ -11,8 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from cyclopts import Parameter
 
 import fedasym as fa
-from fedasym.cli import show_progress
-from fedasym.cli.app import (
+from fedasym.cli import (
     OUTPUT,
     TRAINING,
     Output,
@@ -21,6 +20,7 @@ from fedasym.cli.app import (
     parse_grid,
     read_federation,
     show,
+    show_progress,
     whole_numbers,
 )
 from fedasym.core.errors import MissingPackage

@@ -17,7 +17,7 @@ from fedasym.core.errors import InvalidInput, path_of, read_list
 from fedasym.core.runtime import Executor, Notice, Progress, ask, check_progress
 from fedasym.data.federation import Federation, check_federation
 from fedasym.experiments import plan
-from fedasym.experiments.data import Record, load_data, record_data
+from fedasym.experiments.fields import Record, load_data, record_data
 from fedasym.experiments.folder import (
     COMPUTED,
     DAMAGED,
@@ -47,7 +47,7 @@ class Pace:
     finished any go by the others.
 
     >>> pace = Pace({"a": ("tuning", 10.0), "b": ("tuning", 30.0)})
-    >>> pace.finished("a", seconds=5.0)
+    >>> pace.finish_piece("a", seconds=5.0)
     >>> pace.left(), pace.share({"b": 0.5})
     (15.0, 0.625)
     """
@@ -57,7 +57,7 @@ class Pace:
     seconds: dict[str, float] = field(default_factory=dict)  # of finished pieces
     hands: int = 1  # pieces that are computed side by side
 
-    def finished(self, key: str, seconds: float) -> None:
+    def finish_piece(self, key: str, seconds: float) -> None:
         """One more piece is there."""
         self.seconds[key] = seconds
 
@@ -171,7 +171,7 @@ def run(
             make = partial(
                 ask("make crew"), stack.enter_context(ask("open pool for pieces")(ray, clients))
             )
-        folder = kind_of(place).prepared(place, experiment, data)
+        folder = kind_of(place).prepare(place, experiment, data)
         stack.callback(folder.close)
         return complete_run(experiment, make(clients, data, folder, progress))
 
@@ -233,7 +233,7 @@ class Worker:
             for key, piece in keyed.items():
                 if key not in finished and (held := self.piece(key, piece)) is not None:
                     finished[key] = held
-                    self.pace.finished(key, held.made["seconds"])
+                    self.pace.finish_piece(key, held.made["seconds"])
             if len(finished) == before:
                 self.pace.say(f"waiting for {len(keyed) - before} of another process")
                 time.sleep(POLL)
@@ -241,12 +241,12 @@ class Worker:
 
     def piece(self, key: str, piece: Piece) -> Finished | None:
         """A piece, found or computed; None while another process has it."""
-        if (held := self.found(key)) is not None:
+        if (held := self.find_finished(key)) is not None:
             return held
         with self.folder.lock(key) as mine:
-            return (self.found(key, piece) or self.compute(key, piece)) if mine else None
+            return (self.find_finished(key, piece) or self.compute(key, piece)) if mine else None
 
-    def found(self, key: str, piece: Piece | None = None) -> Finished | None:
+    def find_finished(self, key: str, piece: Piece | None = None) -> Finished | None:
         """A finished piece, if any; the lock's holder names it, and is told if it is damaged."""
         try:
             return self.folder.piece(key)

@@ -37,7 +37,7 @@ from fedasym.core.runtime import (
     try_lock,
     write_text,
 )
-from fedasym.experiments.data import Record, read_record
+from fedasym.experiments.fields import Record, read_record
 
 if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
@@ -148,7 +148,7 @@ class RunFolder:
         self._read: dict[str, Finished] = {}
 
     @classmethod
-    def prepared(cls, path: str | Path, experiment: Experiment, data: Record) -> RunFolder:
+    def prepare(cls, path: str | Path, experiment: Experiment, data: Record) -> RunFolder:
         """A folder to run in, made or gone on with; refuses one that holds other things."""
         folder = cls(path)
         try:

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from fedasym.algorithms import TRAINED, Algorithm, Descend
+from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import REGISTRY, describe_algorithm
-from fedasym.experiments.data import Record
-from fedasym.experiments.fields import BATCH, Axes, Grid, Values, check_grid, combinations
+from fedasym.experiments.fields import BATCH, Axes, Grid, Record, Values, check_grid, combinations
 from fedasym.experiments.folder import key_of
 from fedasym.experiments.spec import describe_numbers
 from fedasym.training.convergence import PAPER_STEPS
@@ -55,7 +54,9 @@ class Piece:
     brought: dict[str, Algorithm] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.brought.update({name: REGISTRY[name] for name in self.grid if name not in TRAINED})
+        self.brought.update(
+            {name: REGISTRY[name] for name in self.grid if not REGISTRY.is_built_in(name)}
+        )
 
     def description(self, data: Record) -> dict[str, Any]:
         """Everything that its numbers depend on."""
@@ -133,7 +134,7 @@ def make_single_batch(algorithm: Algorithm, axes: Axes) -> Algorithm:
     """An algorithm whose clients take one step on one batch; Meta and others keep tuned steps."""
     (step,) = axes["local_step"]
     server = algorithm.server.at(local_step=step)  # nothing changes where it has no such setting
-    return Algorithm(algorithm.name + ONE, server, Descend(step, 1))
+    return replace(algorithm, server=server).with_steps(algorithm.name + ONE, step)
 
 
 def families(names: Iterable[str]) -> list[list[str]]:

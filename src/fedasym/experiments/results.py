@@ -19,7 +19,7 @@ from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
 from fedasym.experiments import plan, tables
 from fedasym.experiments.comparisons import MARGIN, Comparisons, compare_finals
-from fedasym.experiments.data import Record
+from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, kind_of
 from fedasym.experiments.plan import (
     GAINS,
@@ -33,7 +33,7 @@ from fedasym.experiments.plan import (
 )
 from fedasym.experiments.reproduction import Foreseen, read_foresight
 from fedasym.experiments.spec import align_columns, describe_numbers
-from fedasym.results.result import Result
+from fedasym.results import Result
 from fedasym.training.convergence import NEAR
 from fedasym.training.histories import EDGES, seed_range
 from fedasym.training.wording import (
@@ -340,13 +340,15 @@ class Results(Result):
         data = run.data()
         task = data.task
         reader = RunReader(run, data)
-        found = reader.finished(plan.tuning(experiment))
+        found = reader.read_finished(plan.tuning(experiment))
         rows = None if reader.missing else tables.join_rows(found, TUNING, task)
         tuned = {} if rows is None else chosen_settings(experiment, rows, task)
         pieces = plan.trials(experiment, tuned)
         by_stage = {
             stage: tables.join_rows(
-                reader.finished([piece for piece in pieces if piece.stage == stage]), stage, task
+                reader.read_finished([piece for piece in pieces if piece.stage == stage]),
+                stage,
+                task,
             )
             for stage in (SEEDS, SPLITS, GAINS)
         }
@@ -543,7 +545,7 @@ class RunReader:
         self.keys: set[str] = set()
         self.devices: set[str] = set()
 
-    def finished(self, pieces: list[Piece]) -> list[Finished]:
+    def read_finished(self, pieces: list[Piece]) -> list[Finished]:
         """Those of the pieces that are finished and whole."""
         found = []
         for piece in pieces:

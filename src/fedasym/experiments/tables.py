@@ -20,8 +20,7 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
 from fedasym.core.runtime import is_broken, write_text
 from fedasym.experiments import plan
-from fedasym.experiments.data import Record, read_record
-from fedasym.experiments.fields import BATCH, TUNED, combinations
+from fedasym.experiments.fields import BATCH, TUNED, Record, combinations, read_record
 from fedasym.experiments.folder import (
     DATA,
     EXPERIMENT,

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, json_value, notebook_text, number, one_float
 from fedasym.core.runtime import write_file
-from fedasym.results.result import LOSS, Accuracy, Metric, MetricResult, Result, Scores, percent
+from fedasym.results import LOSS, Accuracy, Metric, MetricResult, Result, Scores, percent
 from fedasym.worlds.population import describe_values
 
 

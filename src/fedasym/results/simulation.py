@@ -13,7 +13,7 @@ import numpy as np
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.numbers import Array, number
 from fedasym.core.runtime import replace_text
-from fedasym.results.result import (
+from fedasym.results import (
     LOSS,
     Accuracy,
     Metric,

@@ -253,7 +253,7 @@ def advise_file(file: Path, said: dict[str, str]) -> UploadAdvice:
     from fedasym.advisor.advise import advise
     from fedasym.core.errors import ThresholdWarning
     from fedasym.data.formats import read
-    from fedasym.results.result import LOSS
+    from fedasym.results import LOSS
     from fedasym.show.advice import advice_page
 
     told: dict[str, Any] = {key: said[key] for key in SETTINGS if said.get(key)}

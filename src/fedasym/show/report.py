@@ -22,17 +22,6 @@ from fedasym.experiments.reproduction import (
 )
 from fedasym.experiments.results import SWEEPS
 from fedasym.experiments.spec import describe_numbers
-from fedasym.show.curves import (
-    Curves,
-    Published,
-    describe_epochs,
-    gain_curves,
-    published_curves,
-    scale_curves,
-    select_gains,
-    span,
-    trial_curves,
-)
 from fedasym.show.figures.rounds import draw_gains, draw_sweep
 from fedasym.show.figures.style import embed_for_screens
 from fedasym.show.findings import (
@@ -54,6 +43,17 @@ from fedasym.show.findings import (
     read_loss,
 )
 from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, render, write_html
+from fedasym.show.reproduction import (
+    Curves,
+    Published,
+    describe_epochs,
+    gain_curves,
+    published_curves,
+    scale_curves,
+    select_gains,
+    span,
+    trial_curves,
+)
 from fedasym.training.histories import seed_range
 from fedasym.training.wording import MEANINGS, statistic_text
 from fedasym.training.wording import setting_text as show_setting

@@ -16,7 +16,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
-from fedasym.results.result import ACCURACY, LOSS
+from fedasym.results import ACCURACY, LOSS
 from fedasym.show.figures.style import (
     FAINT,
     GAIN,
@@ -40,8 +40,8 @@ from fedasym.verbs.accuracies import over_ridges, ridges_about
 from fedasym.verbs.prediction import fine_tuning
 
 if TYPE_CHECKING:
+    from fedasym.results import Accuracy, Comparison, Result
     from fedasym.results.regimes import Diagram, FineTuning
-    from fedasym.results.result import Accuracy, Comparison, Result
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
 
 

@@ -24,18 +24,6 @@ from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
 from fedasym.core.runtime import write_text
 from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS, validation_score
-from fedasym.show.curves import (
-    Curve,
-    Curves,
-    Published,
-    describe_epochs,
-    gain_curves,
-    published_curves,
-    scale_curves,
-    select_gains,
-    span,
-    trial_curves,
-)
 from fedasym.show.figures.style import (
     FAINT,
     INK,
@@ -48,6 +36,18 @@ from fedasym.show.figures.style import (
     page_canvas,
     save,
     scale_of,
+)
+from fedasym.show.reproduction import (
+    Curve,
+    Curves,
+    Published,
+    describe_epochs,
+    gain_curves,
+    published_curves,
+    scale_curves,
+    select_gains,
+    span,
+    trial_curves,
 )
 from fedasym.training.wording import fold_line, setting_text, statistic_text
 
@@ -311,7 +311,7 @@ def draw_sweep(
     results: Results, sweep: str, curves: Curves, published: Curves, screen: Screen | None = None
 ) -> Figure:
     """The paper's figures 1 to 4, and those of its appendix."""
-    known = filter(None, map(REGISTRY.at_hand, curves))
+    known = filter(None, map(REGISTRY.look_up, curves))
     alone = any(each.shares_nothing for each in known)
     words = Words(
         title=f"{results.experiment.name}: test {results.statistic} of personal models",

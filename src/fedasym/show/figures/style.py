@@ -80,7 +80,7 @@ def marks_of(names: Iterable[str]) -> dict[str, Mark]:
             found[name] = ALGORITHMS[name]
             continue
         mark = SPARE[spare % len(SPARE)]
-        known = REGISTRY.at_hand(name)
+        known = REGISTRY.look_up(name)
         found[name] = mark if known is None else mark._replace(marker=known.marker or mark.marker)
         spare += 1
     return found

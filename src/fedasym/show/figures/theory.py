@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, number
-from fedasym.results.result import Comparison, Risk
+from fedasym.results import Comparison, Risk
 from fedasym.show.figures.style import (
     ALGORITHMS,
     FAINT,
