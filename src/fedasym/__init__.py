@@ -29,15 +29,15 @@ if TYPE_CHECKING:
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
     from fedasym.models import Model
+    from fedasym.results import Accuracy, Comparison, Risk
     from fedasym.results.regimes import Diagram, FineTuning, Mixture, Rounds, Separability
-    from fedasym.results.result import Accuracy, Comparison, Risk
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
-    from fedasym.verbs.prediction import fine_tuning, one_step, predict
+    from fedasym.verbs.prediction import clusters, fine_tuning, one_step, predict
     from fedasym.verbs.regimes import (
         compare,
         interpolation,
@@ -54,11 +54,11 @@ if TYPE_CHECKING:
     from fedasym.worlds.spectra import Spectrum
 
 _HOME = {
-    "Accuracy": "fedasym.results.result",
+    "Accuracy": "fedasym.results",
     "Advice": "fedasym.advisor.advice",
     "Algorithm": "fedasym.algorithms",
     "ClassPopulation": "fedasym.worlds.classes",
-    "Comparison": "fedasym.results.result",
+    "Comparison": "fedasym.results",
     "Diagram": "fedasym.results.regimes",
     "Experiment": "fedasym.experiments.spec",
     "Federation": "fedasym.data.federation",
@@ -74,7 +74,7 @@ _HOME = {
     "Privacy": "fedasym.core.privacy",
     "Recipe": "fedasym.data.recipe",
     "Results": "fedasym.experiments.results",
-    "Risk": "fedasym.results.result",
+    "Risk": "fedasym.results",
     "Rounds": "fedasym.results.regimes",
     "Separability": "fedasym.results.regimes",
     "Simulation": "fedasym.results.simulation",
@@ -82,6 +82,7 @@ _HOME = {
     "ThresholdWarning": "fedasym.core.errors",
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.regimes",
+    "clusters": "fedasym.verbs.prediction",
     "fine_tuning": "fedasym.verbs.prediction",
     "fit": "fedasym.advisor.advise",
     "interpolation": "fedasym.verbs.regimes",
@@ -138,6 +139,7 @@ __all__ = [
     "__version__",
     "advise",
     "algorithms",
+    "clusters",
     "compare",
     "datasets",
     "fine_tuning",

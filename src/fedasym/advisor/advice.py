@@ -25,12 +25,12 @@ from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
 from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps
 from fedasym.advisor.statistics import Summary
-from fedasym.algorithms import PAPER, Algorithm, Objective, Ridge
+from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import SIMPLEST
 from fedasym.core.errors import NoFormula
 from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
-from fedasym.results.result import ACCURACY, LOSS, Metric, Result
+from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.population import Population
@@ -414,7 +414,7 @@ def choose_ratio(
     doubts: tuple[Doubt, ...],
 ) -> float | None:
     """Ridge times samples: the model's, or GCV's where it is clearly better."""
-    if not isinstance(algorithm.personalise, Ridge):
+    if not algorithm.is_penalised:
         return None
     model = float(row.ridge or 0.0) * samples
     if algorithm.shares_nothing:

@@ -77,8 +77,8 @@ from fedasym.advisor.predictions import (
 )
 from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covariance
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals, three_digits
-from fedasym.algorithms import PAPER, Algorithm, Interpolate, find
-from fedasym.algorithms.meta import MAML_STEP
+from fedasym.algorithms import PAPER, Algorithm, find
+from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural
@@ -90,7 +90,7 @@ from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
 from fedasym.models import Model
-from fedasym.results.result import ACCURACY, LOSS
+from fedasym.results import ACCURACY, LOSS
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
@@ -319,9 +319,7 @@ def assemble_regression(
     kinds = SizeGroups.of(sizes)
     middle = float(kinds.samples[kinds.middle])
     shared, alone = gcv_curves(summaries, "residual"), gcv_curves(summaries, "raw")
-    unridged = [
-        name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)
-    ]
+    unridged = [name for name, each in algorithms.items() if each.interpolates]
     blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()
     table = predict_regression(found, d, kinds, summaries, beside)
     table = compare_losses(table, shared, alone, found, middle, blind, algorithms)

@@ -261,7 +261,7 @@ class MomentRecorder:
         if self.profile is not None:
             self.profile.add(client, K)
 
-    def done(self) -> ClassMoments:
+    def finish(self) -> ClassMoments:
         """What all of them say."""
         if self.shared.scarce:
             return scarce_moments(self.classes, self.kept)
@@ -281,7 +281,7 @@ class MomentRecorder:
             flat=bool(np.mean(draws[:, 1] <= 0) > 0.025),
             scarce=False,
             method="residuals about the others' model",
-            profile=None if self.profile is None else self.profile.done(float(point[0])),
+            profile=None if self.profile is None else self.profile.finish(float(point[0])),
         )
 
     def measure_lift(self, B: float, by_client: Array) -> tuple[float, float]:
@@ -450,8 +450,8 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
         energy=energy,
         mean_share=float(shared.mean @ shared.mean) / energy,
         places=places,
-        found=gathering.done(),
-        probes=probing.done(),
+        found=gathering.finish(),
+        probes=probing.finish(),
         counts=counts,
         data=data,
     )
@@ -481,7 +481,7 @@ def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments
     for place in affordable_places(fresh, work):
         X, codes = fresh.data.rows(place)
         gathering.add(fresh.data.parts[place].name, view_client(shared, X, fresh.targets(codes)))
-    found = gathering.done()
+    found = gathering.finish()
     return replace(
         found,
         summaries=seen.found.summaries,

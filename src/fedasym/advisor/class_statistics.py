@@ -281,7 +281,7 @@ class ProbeRecorder:
             )
         return np.array(right)
 
-    def done(self) -> Probes:
+    def finish(self) -> Probes:
         """What all of them said."""
         own, out = np.array(self.counts).T
         curves = [
@@ -334,7 +334,7 @@ class ProfileRecorder:
         """Over the directions of each group."""
         return np.asarray(np.bincount(self.group, values, self.size.size), dtype=float)
 
-    def done(self, s2: float) -> Profile:
+    def finish(self, s2: float) -> Profile:
         """Shares, where they differ from even ones for sure."""
         means = self.sum_groups(self.s) / self.size
         h = self.size / self.size.sum()

@@ -17,14 +17,14 @@ from fedasym.advisor.data import ClientData, read_classes, read_clients
 from fedasym.advisor.predictions import LOG_LOSS, Steps
 from fedasym.advisor.statistics import spread_places
 from fedasym.advisor.wording import three_digits
-from fedasym.algorithms import PAPER, Algorithm, Keep, Ridge, find
+from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, notebook_text
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
 from fedasym.exact.classes import fit_classes
 from fedasym.exact.estimators import fit as fit_linear
-from fedasym.results.result import ACCURACY, LOSS, Metric
+from fedasym.results import ACCURACY, LOSS, Metric
 
 MOST_FITTED = 300  # clients in the experiment: as many as seconds allow
 HELD_SHARE = 0.2  # of a client's samples, held out where none are
@@ -242,7 +242,7 @@ class RidgeConfirmation(Confirmation):
     def _ridges(
         self, name: str, ratio: float | None, labels: Sequence[Array], dimension: int
     ) -> Array | None:
-        if ratio is None or not isinstance(self.algorithm(name).personalise, Ridge):
+        if ratio is None or not self.algorithm(name).is_penalised:
             return None
         each = np.array([ratio / len(values) for values in labels])
         if self.level is None or self.algorithm(name).shares_nothing:
@@ -478,7 +478,7 @@ def candidate_settings(
     """What `fa.train` is told for a candidate; `ridge` is that of a middling client."""
     told: dict[str, float] = {"rounds": TRAIN_ROUNDS}
     algorithm = PAPER[name]
-    keeps = isinstance(algorithm.personalise, Keep)
+    keeps = algorithm.personalise.step_count == 0
     if not algorithm.shares_nothing:
         told["server_step"] = step
     if not keeps:

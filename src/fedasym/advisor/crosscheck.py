@@ -36,9 +36,9 @@ from fedasym.advisor.class_statistics import Probes
 from fedasym.advisor.data import Classes, read_classes
 from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.moments import AxisVariances
-from fedasym.advisor.predictions import Prediction, stage_ridge
+from fedasym.advisor.predictions import Prediction, is_average_or_alone, stage_ridge
 from fedasym.advisor.statistics import SizeGroups, Summary, spread_places
-from fedasym.algorithms import PAPER, Algorithm, Average, Nothing
+from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
@@ -134,14 +134,14 @@ def compare_losses(
     """
     out = dict(table)
     noise2 = found.noise2
-    averages = {}
+    averages: dict[Objective | None, str] = {}
     for name, row in table.items():
         algorithm = algorithms[name]
         ridge = stage_ridge(algorithms[name], row.ridge)
-        if ridge is None or not isinstance(algorithm.server, Average | Nothing):
+        if ridge is None or not is_average_or_alone(algorithm):
             continue
-        if isinstance(algorithm.server, Average):
-            averages[type(algorithm.personalise)] = name
+        if not algorithm.shares_nothing:
+            averages.setdefault(algorithm.personalise.linear_objective, name)
         curve = alone if algorithm.shares_nothing else shared
         error, spread = curve.at(max(float(ridge) * samples, curve.ratios[0]))
         gcv = error - noise2
@@ -153,7 +153,7 @@ def compare_losses(
             factor = max(gcv, 0.0) / row.new.value
             out[name] = replace(out[name], trusted=row.loss.value * factor, contradicted=True)
     for name, row in out.items():
-        like = averages.get(type(algorithms[name].personalise))
+        like = averages.get(algorithms[name].personalise.linear_objective)
         if row.measured is None and like is not None and out[like].contradicted:
             factor = out[like].trusted / out[like].loss.value
             out[name] = replace(row, trusted=row.loss.value * factor, contradicted=True)
@@ -233,7 +233,7 @@ def compare_accuracies(
     out = dict(table)
     error = shared_error(world, found.excess)
     for name, place in best_ratios(probes).items():
-        alone = name == "local_ridge"
+        alone = PAPER[name].shares_nothing
         row = table[name]
         right, spread = probes.measured(alone).at(place)
         ratio = float(probes.ratios[place])

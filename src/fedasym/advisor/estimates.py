@@ -12,6 +12,7 @@ clusters make the scores of many clients point one way, and the clients fall int
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from itertools import chain
 
 import numpy as np
 import scipy.linalg
@@ -28,9 +29,12 @@ from fedasym.advisor.moments import (
     squared_length,
 )
 from fedasym.advisor.statistics import (
+    TOGETHER,
+    Axes,
     AxisRows,
     Summary,
     axes_of,
+    axes_of_each,
     empty_vector,
     pool_clients,
     spectrum_of,
@@ -59,6 +63,7 @@ from fedasym.worlds.spectra import Spectrum
 LEAST_SHARE = 1e-8
 # samples per unknown from which the restricted likelihood has something left to look at
 LEAST_ROOM = 1.5
+GROUP_ROWS = 512  # of clients that are looked at together
 STRUCTURE_CLIENTS = 300  # clients that these checks look at
 IMAGINED_FEDERATIONS = 12  # federations drawn from the model, to compare with
 POWER_STEP = 0.25
@@ -333,35 +338,46 @@ def pool_and_estimate(data: ClientData) -> PooledClients:
     roomy = pool.full and samples >= LEAST_ROOM * data.dimension
     room = AxisRows(data, pool) if roomy else None
 
-    def look(place: int) -> tuple[Summary, Array]:
-        X, y = data.rows(place)
-        axes = axes_of(X, y)
-        left = y - X @ pool.theta
-        seen = pool.root(axes.rows)
-        about = pool.left_out(axes.rows, axes.labels, seen)
-        if room is not None:
-            room.put(place, axes, seen)
-        summary = Summary(
-            data.parts[place].name,
-            axes.samples,
-            data.dimension,
-            power=axes.power,
-            residual=about**2,
-            raw=axes.labels**2,
-            rest=axes.rest,
-            tails=tails_of(left),
-            pooled=float(np.mean(left**2)),
-            strength=(
-                strength_of(axes.rows, axes.power, pool, samples - axes.samples)
-                if roomy
-                else empty_vector()
-            ),
-        )
-        return summary, about
+    group = (np.cumsum(data.sizes) - 1) // GROUP_ROWS
+    edges = [0, *(np.flatnonzero(np.diff(group)) + 1), len(group)]
 
-    summaries, left_out = map(
-        list, zip(*in_threads(look, len(data.parts), data.dimension), strict=True)
-    )
+    def look(place: int) -> list[tuple[Summary, Array]]:
+        """A few clients: what is large is computed for all of them at once."""
+        places = range(edges[place], edges[place + 1])
+        given = [data.rows(each) for each in places]
+        turned = axes_of_each(given)
+        rows = np.concatenate([axes.rows for axes in turned])
+        counts = [len(axes.rows) for axes in turned]
+        ends = np.cumsum(counts)[:-1]
+        seen = np.split(pool.root(rows), ends)
+        strength = [empty_vector() for _ in places]
+        if roomy:
+            power = np.concatenate([axes.power for axes in turned])
+            others = np.repeat([samples - axes.samples for axes in turned], counts)
+            strength = np.split(strength_of(rows, power, pool, others), ends)
+        out = []
+        for k, (X, y) in enumerate(given):
+            axes, left = turned[k], y - X @ pool.theta
+            about = pool.left_out(axes.rows, axes.labels, seen[k])
+            if room is not None:
+                room.put(places[k], axes, seen[k])
+            summary = Summary(
+                data.parts[places[k]].name,
+                axes.samples,
+                data.dimension,
+                power=axes.power,
+                residual=about**2,
+                raw=axes.labels**2,
+                rest=axes.rest,
+                tails=tails_of(left),
+                pooled=float(np.mean(left**2)),
+                strength=strength[k],
+            )
+            out.append((summary, about))
+        return out
+
+    pairs = chain.from_iterable(in_threads(look, len(edges) - 1, data.dimension))
+    summaries, left_out = map(list, zip(*pairs, strict=True))
     if room is not None:
         return PooledClients(
             data, pool, summaries, estimate_by_likelihood(summaries, room.full()), left_out
@@ -413,9 +429,8 @@ def find_structure(seen: PooledClients) -> Structure:
         rng.standard_normal((IMAGINED_FEDERATIONS, seen.left_out[place].size)) for place in places
     ]
 
-    def look(k: int) -> tuple[Array, float, Array]:
+    def score(k: int, axes: Axes) -> tuple[Array, float, Array]:
         place = places[k]
-        axes = axes_of(*data.rows(place))
         e, own = seen.left_out[place], seen.summaries[place]
         v = found.noise2 + found.radius2 * axes.power / d
         half = axes.rows / np.sqrt(v)[:, None]
@@ -427,7 +442,13 @@ def find_structure(seen: PooledClients) -> Structure:
         )
         return unit_vectors(g), mine, unit_vectors(drawn[k] @ half)
 
-    scores, contrast, imagined = zip(*in_threads(look, places.size, d), strict=True)
+    def look(group: int) -> list[tuple[Array, float, Array]]:
+        some = range(group * TOGETHER, min((group + 1) * TOGETHER, places.size))
+        turned = axes_of_each([data.rows(places[k]) for k in some])
+        return [score(k, axes) for k, axes in zip(some, turned, strict=True)]
+
+    found_scores = chain.from_iterable(in_threads(look, -(-places.size // TOGETHER), d))
+    scores, contrast, imagined = zip(*found_scores, strict=True)
     off = np.array(contrast)
     alignment = float(off.mean() / max(off.std(ddof=1) / np.sqrt(off.size), 1e-300))
     top, along = first_direction(np.array(scores))

@@ -26,7 +26,7 @@ from fedasym.advisor.doubts import doubt_mixed, doubt_scores
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, SAME_LIMITS, Prediction, better_alone
 from fedasym.advisor.wording import RIVALS
-from fedasym.algorithms import PAPER, Algorithm, Ridge
+from fedasym.algorithms import PAPER, Algorithm
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.classes import (
@@ -47,7 +47,7 @@ from fedasym.exact.expectation import (
     weigh_labels,
 )
 from fedasym.exact.reml import Components, Likelihood, estimate_components
-from fedasym.results.result import LOSS
+from fedasym.results import LOSS
 from fedasym.worlds.spectra import Spectrum
 
 MIXED_DRAWS = 40  # of the estimates, for intervals
@@ -307,7 +307,7 @@ def compare_with_folds(row: Prediction, fold: FoldErrors, noise2: float) -> Pred
 
 def typical_ridge(world: MixedModel, algorithm: Algorithm) -> float | None:
     """sigma^2/(n tau^2) of a middling client, tau^2 the mean variance; None if none differs."""
-    if not isinstance(algorithm.personalise, Ridge):
+    if not algorithm.has_ridge:
         return None
     v = world.found.ratios + (
         world.beta**2 / world.found.noise2 if algorithm.shares_nothing else 0.0

@@ -26,21 +26,12 @@ from fedasym.advisor.statistics import (
     noise_freedom,
     unit_losses,
 )
-from fedasym.algorithms import (
-    PAPER,
-    Algorithm,
-    Average,
-    Interpolate,
-    Keep,
-    Nothing,
-    Objective,
-    Ridge,
-)
+from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import SIMPLEST, averaging_twin
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points
-from fedasym.results.result import Comparison, Metric, Risk
+from fedasym.results import Comparison, Metric, Risk
 from fedasym.theory.contours import sample_support
 from fedasym.verbs.prediction import fine_tuning, predict
 from fedasym.worlds.population import Population
@@ -190,6 +181,11 @@ def candidates_of(beside: Sequence[Algorithm] = ()) -> dict[str, Algorithm]:
     return PAPER | {each.name: each for each in beside}
 
 
+def is_average_or_alone(algorithm: Algorithm) -> bool:
+    """Whether clients share their average, or nothing: a ridge about it then says all there is."""
+    return algorithm.server.linear_objective in (Objective.POOLED, Objective.NOTHING)
+
+
 def better_alone(rows: Mapping[str, Prediction]) -> str:
     """The better of the two ways of each client alone."""
     ways = [name for name in SIMPLEST if PAPER[name].shares_nothing]
@@ -201,12 +197,12 @@ def stage_ridge(algorithm: Algorithm, ridge: float | Array | None) -> float | Ar
 
     None: the stage is of another kind, and has no form in the clients' own features here.
     """
-    match algorithm.personalise:
-        case Keep():
+    match algorithm.personalise.linear_objective:
+        case Objective.SHARED:
             return np.inf
-        case Interpolate():
+        case Objective.OWN:
             return 0.0
-        case Ridge():
+        case Objective.PENALISED:
             return 0.0 if ridge is None else ridge
     return None
 
@@ -364,16 +360,10 @@ def widen_for_clients(
     for name, row in out.items():
         algorithm = algorithms[name]
         ridge = stage_ridge(algorithms[name], row.ridge)
-        if (
-            isinstance(algorithm.server, Average | Nothing)
-            and ridge is not None
-            and np.isfinite(row.loss.value)
-        ):
+        if is_average_or_alone(algorithm) and ridge is not None and np.isfinite(row.loss.value):
             ratio = float(ridge) * kinds.samples[kinds.middle]
             losses[name] = PartedLoss(row.bias, row.variance, ratio, algorithm.shares_nothing)
-    unridged = [
-        name for name, each in algorithms.items() if isinstance(each.personalise, Interpolate)
-    ]
+    unridged = [name for name, each in algorithms.items() if each.interpolates]
     lacking = lacking_variance(found, dimension, kinds.sizes, losses)
     noise, radius, norm = found.scale.T
     wide = {}
@@ -452,9 +442,10 @@ def predict_draws(
 
 def like_paper(algorithm: Algorithm) -> str:
     """The paper's algorithm nearest to another: as it shares or not, and by its client stage."""
-    near = [name for name, each in PAPER.items() if isinstance(each.server, Average | Nothing)]
+    near = [name for name, each in PAPER.items() if is_average_or_alone(each)]
     near = [name for name in near if PAPER[name].shares_nothing == algorithm.shares_nothing]
-    alike = [name for name in near if type(PAPER[name].personalise) is type(algorithm.personalise)]
+    own = algorithm.personalise.linear_objective
+    alike = [name for name in near if PAPER[name].personalise.linear_objective is own]
     return alike[0] if alike else near[-1]
 
 
@@ -502,7 +493,7 @@ def predict_kinds(
 
 def learns_jointly(algorithm: Algorithm) -> bool:
     """Whether shared and personal models are learned together, as in pFedMe."""
-    return algorithm.server.objective is Objective.JOINT
+    return algorithm.server.linear_objective is Objective.JOINT
 
 
 def aligned_moreau(
@@ -579,7 +570,8 @@ class ClientLevels:
         out = {}
         for name, row in rows.items():
             algorithm = algorithms[name]
-            kept = variance if isinstance(algorithm.personalise, Keep) else shrunk
+            keeps = algorithm.personalise.linear_objective is Objective.SHARED
+            kept = variance if keeps else shrunk
             out[name] = raise_loss(row, float(own.mean()) if algorithm.shares_nothing else kept)
         return out
 

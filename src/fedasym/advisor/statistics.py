@@ -32,7 +32,7 @@ from numpy.typing import NDArray
 from fedasym.advisor.data import ClientData
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client
-from fedasym.exact.least_squares import SharedSolution, stack_triangle
+from fedasym.exact.least_squares import SharedSolution, stack_triangle, triangular_products
 from fedasym.exact.profile_likelihood import SEGMENTS, TurnedClients, in_threads
 from fedasym.worlds.spectra import Spectrum
 
@@ -45,6 +45,7 @@ ATOMS = 60
 FIRMLY = 100.0  # weight of the two facts that must hold: shares sum to one, and the mean eigenvalue
 EVEN_SHARES = 0.02  # weight of shares that are even where the samples do not tell
 BLIND = 0.02  # eigenvalues below this share of kappa are all the same to a client
+TOGETHER = 5  # clients whose products are one: threads then rarely wait for one another
 ENOUGH_CLIENTS = 400  # clients whose Gram matrices are looked at
 MANY_ENTRIES = 1 << 23  # of clients' rows along axes: more are kept in single precision
 FIRM_SUMS = 1e-6  # the condition of sums of products above which ten digits are left
@@ -117,10 +118,21 @@ class Axes:
 
 def axes_of(X: Array, y: Array) -> Axes:
     """Samples turned to orthogonal rows, by eigenvectors of XX'; more than d are cut to d first."""
-    client = Client.of(None, X, y)
-    power, U = np.linalg.eigh(client.X @ client.X.T)
-    power = np.where(power > len(y) * np.finfo(float).eps * max(power[-1], 0), power, 0.0)
-    return Axes(power, U.T @ client.X, U.T @ client.y, client.rest, client.n)
+    return axes_of_each([(X, y)])[0]
+
+
+def axes_of_each(samples: Sequence[tuple[Array, Array]]) -> list[Axes]:
+    """`axes_of` for several clients, at once where they have equally many rows."""
+    clients = [Client.of(None, X, y) for X, y in samples]
+    if len({len(client.y) for client in clients}) > 1:
+        return [axes_of(X, y) for X, y in samples]
+    X, y = (np.stack(each) for each in zip(*((each.X, each.y) for each in clients), strict=True))
+    power, U = np.linalg.eigh(X @ X.transpose(0, 2, 1))
+    n = np.array([[client.n] for client in clients])
+    power = np.where(power > n * np.finfo(float).eps * np.maximum(power[:, -1:], 0), power, 0.0)
+    back = U.transpose(0, 2, 1)
+    turned = zip(power, back @ X, (back @ y[:, :, None])[:, :, 0], clients, strict=True)
+    return [Axes(each, rows, labels, one.rest, one.n) for each, rows, labels, one in turned]
 
 
 def tails_of(residuals: Array) -> float:
@@ -220,9 +232,10 @@ def spread_places(count: int, wanted: int) -> Array:
     return np.unique(np.linspace(0, count - 1, min(wanted, count)).round().astype(int))
 
 
-def strength_of(rows: Array, power: Array, pool: SharedSolution, others: int) -> Array:
-    """q_k along a client's axes from the others' samples: v'Sv less the client's own part, x."""
-    through = (scipy.linalg.blas.dtrmm(1.0, pool.factor, rows.T) ** 2).sum(0)
+def strength_of(rows: Array, power: Array, pool: SharedSolution, others: int | Array) -> Array:
+    """q_k along clients' axes from the others' samples: v'Sv less the client's own part, x."""
+    blocks = triangular_products(rows, pool.factor, transpose=True)
+    through = sum((each**2).sum(1) for each in blocks)  # |R row|^2
     along = power > 0
     return np.asarray(np.where(along, through / np.where(along, power, 1.0) - power, 0.0) / others)
 
@@ -235,8 +248,9 @@ def pool_clients(data: ClientData) -> SharedSolution:
 
         def add_up(place: int) -> Array:
             total = np.zeros((d + 1, d + 1))
-            for client in range(edges[place], edges[place + 1]):
-                both = np.column_stack(data.rows(client))
+            for first in range(edges[place], edges[place + 1], TOGETHER):
+                some = range(first, min(first + TOGETHER, edges[place + 1]))
+                both = np.vstack([np.column_stack(data.rows(client)) for client in some])
                 total += both.T @ both
             return total
 

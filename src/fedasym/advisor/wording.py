@@ -12,7 +12,7 @@ import numpy as np
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import better_alone
 from fedasym.core.numbers import number, plural
-from fedasym.results.result import ACCURACY, LOSS
+from fedasym.results import ACCURACY, LOSS
 
 if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice

@@ -176,7 +176,7 @@ class Reader:
     mean: tuple[float, ...] = ()
     std: tuple[float, ...] = ()
 
-    def prepared(self, rows: Tensor) -> Tensor:
+    def prepare(self, rows: Tensor) -> Tensor:
         """A batch for the network."""
         if self.kind == "token":
             return rows[..., 0].long()
@@ -216,12 +216,12 @@ class Source:
                 " features instead"
             )
         self.federation, self.reader, self.rows, self.device = federation, reader, rows, device
-        self.kept = None if device.type == "cpu" else self.moved()
+        self.kept = None if device.type == "cpu" else self.move()
 
     def __len__(self) -> int:
         return int(self.rows.size)
 
-    def moved(self) -> tuple[Tensor, Tensor]:
+    def move(self) -> tuple[Tensor, Tensor]:
         """All rows on the device, piece by piece; tokens and pixels in the smallest exact type."""
         held = self.federation.features
         small = held.dtype if self.reader.kind != "token" else np.dtype(np.int32)
@@ -250,9 +250,9 @@ class Source:
         """Input and labels of those of the rows."""
         if self.kept is not None:
             chosen = torch.from_numpy(positions).to(self.device)
-            return self.reader.prepared(self.kept[0][chosen]), self.kept[1][chosen]
+            return self.reader.prepare(self.kept[0][chosen]), self.kept[1][chosen]
         rows = self.rows[positions]
-        return self.reader.prepared(
+        return self.reader.prepare(
             torch.from_numpy(self.federation.features[rows])
         ), torch.from_numpy(self.labels_of(rows))
 

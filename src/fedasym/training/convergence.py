@@ -25,8 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, Objective
-from fedasym.algorithms.penalties import Moreau
-from fedasym.algorithms.registry import REGISTRY
+from fedasym.algorithms.registry import REGISTRY, USUAL_PENALTY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.exact.clients import append_ones
@@ -132,8 +131,7 @@ def stable_steps(
     ridge: of the inner problem that `inner_step` is for; None: pFedMe's usual one.
     """
     L = curvature(federation, intercept, batch)
-    usual = Moreau.settings()["ridge"].usual or 0.0
-    beside = {"inner_step": usual if ridge is None else ridge}  # the penalty's curvature
+    beside = {"inner_step": USUAL_PENALTY if ridge is None else ridge}  # the penalty's curvature
     return {
         name: stable_step(L + beside.get(name, 0.0), most) for name, most in PAPER_STEPS.items()
     }

@@ -18,7 +18,7 @@ from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
 from fedasym.data.federation import Federation
-from fedasym.results.result import Result
+from fedasym.results import Result
 from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.history import COLUMNS, VALIDATION, History
 from fedasym.training.settings import SETTINGS, Protocol, named_settings

@@ -27,7 +27,7 @@ from fedasym.core.numbers import (
     ratio,
 )
 from fedasym.data.federation import Federation
-from fedasym.results.result import Result
+from fedasym.results import Result
 from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.storage import Roster

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Algorithm, ClientStage, Keep, ServerStage
+from fedasym.algorithms import Algorithm, ClientStage, ServerStage, registry
 from fedasym.core.runtime import physical_memory
 from fedasym.data.splits import COHORT, TRAINING, Integers, Words, mix_hash, random_orders
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
@@ -129,7 +129,7 @@ class ClientWork(NamedTuple):
         return self.stage is not None and self.epochs is None and self.steps == 0
 
 
-KEEP = ClientWork(Keep())  # for all stages that take no steps
+KEEP = ClientWork(registry.KEEP)  # for all stages that take no steps
 
 
 Numbers = tuple[tuple[str, float], ...]  # named rates, hashable

@@ -28,7 +28,7 @@ from fedasym.training.heads import (
 from fedasym.training.steps import (
     OPTIONS,
     VALUES,
-    Model,
+    ModelSum,
     Program,
     Rates,
     batches_of,
@@ -59,7 +59,7 @@ def first_memory(
 
     def begin(shared: Array, rates: Rates) -> tuple[Any, Any]:
         stage = bound_stage(program, rates)
-        own = jax.tree.map(jnp.asarray, as_arrays(stage.init_client(Model.at(shared)), shared))
+        own = jax.tree.map(jnp.asarray, as_arrays(stage.init_client(ModelSum.at(shared)), shared))
         return jax.tree.map(
             lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own
         ), stage.init_server(shared)
@@ -72,19 +72,19 @@ def as_arrays(state: Any, like: Array) -> Any:
     """A state whose models are matrices, as they are kept."""
 
     def array(leaf: Any) -> Any:
-        return carry_out_matrix(leaf, like) if isinstance(leaf, Model) else leaf
+        return carry_out_matrix(leaf, like) if isinstance(leaf, ModelSum) else leaf
 
-    return jax.tree.map(array, state, is_leaf=lambda leaf: isinstance(leaf, Model))
+    return jax.tree.map(array, state, is_leaf=lambda leaf: isinstance(leaf, ModelSum))
 
 
 def as_models(state: Any, like: Array) -> Any:
     """A kept state as a step sees it: matrices of a head's shape are models."""
     return jax.tree.map(
-        lambda leaf: Model.at(leaf) if jnp.shape(leaf) == like.shape else leaf, state
+        lambda leaf: ModelSum.at(leaf) if jnp.shape(leaf) == like.shape else leaf, state
     )
 
 
-def carry_out_matrix(model: Model, like: Array) -> Array:
+def carry_out_matrix(model: ModelSum, like: Array) -> Array:
     """A model without moves as its matrix."""
     return jnp.asarray(sum((c * point for c, point in model.points), start=jnp.zeros_like(like)))
 
@@ -147,7 +147,7 @@ def advance_round(
                 return walk(program, space, planned, rates, begin, 0, len(rows))[0], None, None
             begin = (shared, (as_models(kept, shared), as_models(common, shared)))
             w, state = walk(program, space, planned, rates, begin, 0, len(rows))
-            words = (Model.at(w), Model.at(shared), state, rates[program.rate], len(rows))
+            words = (ModelSum.at(w), ModelSum.at(shared), state, rates[program.rate], len(rows))
             later, sent = bound_stage(program, rates).finish(*words)
             return w, as_arrays(later, shared), None if sent is None else as_arrays(sent, shared)
 
@@ -284,7 +284,7 @@ def examine_kept(
 
             def of_server(shared: Array, kept: Any, rates: Rates) -> Array:
                 mine = as_models(jax.tree.map(lambda leaf: leaf[slot], kept), shared)
-                own = bound_stage(program, rates).personal_model(Model.at(shared), mine)
+                own = bound_stage(program, rates).personal_model(ModelSum.at(shared), mine)
                 point = jnp.where(data.trained[member] > 0, carry_out_matrix(own, shared), shared)
                 space = space_of(program, data, member, shared)
                 return examiner(program, data, member, space, shared)(point)[None, None]
@@ -305,7 +305,7 @@ def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> 
     point, carried = state
     if not isinstance(program.stage, ServerStage):
         return point
-    return carry_out(space, program.stage.personal_model(Model.at(point), carried), point)
+    return carry_out(space, program.stage.personal_model(ModelSum.at(point), carried), point)
 
 
 def examiner(

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.registry import Stored, is_built_in
+from fedasym.algorithms.registry import is_built_in
 from fedasym.algorithms.stages import ClientStage, ServerStage, Setting, Stage, setting
 from fedasym.core.errors import InvalidInput, NoFormula, find_entry
 from fedasym.core.numbers import flag, one_float
@@ -252,7 +252,9 @@ def resolve_protocol(
 
 
 def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
-    """Put in the ridge: the one the algorithm fixes, the given one, its default, or the paper's."""
+    """Put in the ridge: the one the algorithm fixes, the given one, its default, or the paper's;
+    and the local steps that it fixes.
+    """
     stages = [
         stage for stage in (algorithm.personalise, algorithm.server) if "ridge" in stage.settings()
     ]
@@ -266,7 +268,12 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
     defaults = [each.default for each in about] + [each.usual for each in reversed(about)]
     default = next((value for value in defaults if value is not None), RIDGE)
     given = np.asarray(fixed[0]).item() if fixed else settings.ridge
-    return replace(settings, ridge=default if given is None else given)
+    sizes = {
+        name: getattr(algorithm.server, name)
+        for name in ("local_steps", "server_step")
+        if name in fixed_settings(algorithm.server)
+    }
+    return replace(settings, ridge=default if given is None else given, **sizes)
 
 
 def check_trainable(algorithm: Algorithm) -> None:
@@ -318,7 +325,8 @@ def own_settings(algorithm: Algorithm) -> dict[str, Setting]:
 def default_of(algorithm: Algorithm, name: str) -> Any:
     """The value that an algorithm's own setting has where nobody says another."""
     stage = algorithm.server if name in algorithm.server.settings() else algorithm.personalise
-    return getattr(stage, name)
+    value = getattr(stage, name)
+    return stage.settings()[name].usual if value is None else value
 
 
 def fixed_settings(stage: Stage) -> set[str]:
@@ -502,7 +510,7 @@ class Quadratic:
 def check_steps(algorithm: Algorithm) -> None:
     """Refuse a step that fails, sees more than it is given, or misuses models."""
     for stage in algorithm.stages:
-        if not is_built_in(type(stage)) and not isinstance(stage, Stored) and stage.owns("step"):
+        if not is_built_in(type(stage)) and stage.has_code and stage.owns("step"):
             check_step(algorithm.name, stage)
 
 
@@ -543,7 +551,7 @@ def try_steps(stage: Stage) -> list[Any]:
     start = Vector(rng.standard_normal(SHAPE))
     w = Vector(rng.standard_normal(SHAPE))
     gradient = Quadratic(stage.batches)
-    bound = copy.copy(stage).filled(**dict.fromkeys(stage.settings(), 0.5))
+    bound = copy.copy(stage).fill_missing(**dict.fromkeys(stage.settings(), 0.5))
     state: Any = None
     if isinstance(bound, ServerStage) and bound.keeps_client():
         state = bound.init_client(start), as_vectors(bound.init_server(start.values))

@@ -1,6 +1,6 @@
 """Local steps in compiled programs: a linear head's losses, what a step sees, a client's walk.
 
-A step sees models and gradients, whatever form they are held in. A `Model` is a sum that is not
+A step sees models and gradients, whatever form they are held in. A `ModelSum` is a sum that is not
 carried out: multiples of points, and moves along batches. So a gradient is the residuals of its
 batch, the outputs at w - a g(w) are those at w and an echo of the move, and a step ends in one sum,
 whatever it is made of. This is what makes a step that reads like its formula as fast as one that is
@@ -115,7 +115,7 @@ class Move(NamedTuple):
 
 
 @jax.tree_util.register_pytree_node_class
-class Model:
+class ModelSum:
     """A model or a gradient: sums, differences and multiples alone, which every form has."""
 
     __slots__ = ("moves", "points")
@@ -125,7 +125,7 @@ class Model:
         self.points, self.moves = points, moves
 
     @classmethod
-    def at(cls, point: Point) -> Model:
+    def at(cls, point: Point) -> ModelSum:
         """A point as it is."""
         return cls(((1, point),))
 
@@ -135,12 +135,12 @@ class Model:
         return (point,), None
 
     @classmethod
-    def tree_unflatten(cls, _: None, parts: tuple[Any]) -> Model:
+    def tree_unflatten(cls, _: None, parts: tuple[Any]) -> ModelSum:
         """The inverse of `tree_flatten`."""
         return cls.at(*parts)
 
-    def __add__(self, other: Any) -> Model:
-        if not isinstance(other, Model):
+    def __add__(self, other: Any) -> ModelSum:
+        if not isinstance(other, ModelSum):
             return NotImplemented
         points, moves = list(self.points), list(self.moves)
         for c, point in other.points:
@@ -155,28 +155,28 @@ class Model:
                 moves.append(move)
             else:
                 moves[at] = move._replace(amounts=moves[at].amounts + move.amounts)
-        return Model(tuple(points), tuple(moves))
+        return ModelSum(tuple(points), tuple(moves))
 
-    def __mul__(self, number: Any) -> Model:
-        if isinstance(number, Model):
+    def __mul__(self, number: Any) -> ModelSum:
+        if isinstance(number, ModelSum):
             return NotImplemented
         points = tuple((number * c, point) for c, point in self.points)
         moves = (move._replace(amounts=number * move.amounts) for move in self.moves)
-        return Model(points, tuple(moves))
+        return ModelSum(points, tuple(moves))
 
     __rmul__ = __mul__
 
-    def __neg__(self) -> Model:
+    def __neg__(self) -> ModelSum:
         return self * -1
 
-    def __sub__(self, other: Any) -> Model:
-        return self + -other if isinstance(other, Model) else NotImplemented
+    def __sub__(self, other: Any) -> ModelSum:
+        return self + -other if isinstance(other, ModelSum) else NotImplemented
 
-    def __truediv__(self, number: Any) -> Model:
-        return NotImplemented if isinstance(number, Model) else self * (1 / number)
+    def __truediv__(self, number: Any) -> ModelSum:
+        return NotImplemented if isinstance(number, ModelSum) else self * (1 / number)
 
 
-def carry_out(space: Space, model: Model, like: Point) -> Point:
+def carry_out(space: Space, model: ModelSum, like: Point) -> Point:
     """The sum as a point; `like`: one of the same form."""
     terms = model.points or ((0, like),)
     point = terms[0][1] if len(terms) == 1 and is_one(terms[0][0]) else blend(*terms)
@@ -200,12 +200,12 @@ class BatchGradients:
         # how often a batch's products with itself are asked for
         self.uses = max(stage.gradients // stage.batches, 1)
 
-    def __call__(self, at: Model, batch: int = 0) -> Model:
+    def __call__(self, at: ModelSum, batch: int = 0) -> ModelSum:
         """Of the mean loss on one of the batches."""
         D = self.batch(batch)
         return self.move(D, residual(self.task, self.outputs(at, D), D.labels))
 
-    def along(self, at: Model, direction: Model, batch: int = 0, by: Any = None) -> Model:
+    def along(self, at: ModelSum, direction: ModelSum, batch: int = 0, by: Any = None) -> ModelSum:
         """The Hessian at a model times a direction; `by`: as a difference without cancellation."""
         D = self.batch(batch)
         z = self.outputs(at, D)
@@ -213,13 +213,13 @@ class BatchGradients:
         exact = by is None
         return self.move(D, slope(self.task, z, u) if exact else difference(self.task, z, u, by))
 
-    def own(self, of: Model) -> Model:
+    def own(self, of: ModelSum) -> ModelSum:
         """The part in weights that may be a client's own."""
         if not self.space.splits:
             return of
         moves = tuple(move._replace(own=True) for move in of.moves)
-        points = (Model(((c, self.own_part(point)),)) for c, point in of.points)
-        return sum(points, start=Model((), moves))
+        points = (ModelSum(((c, self.own_part(point)),)) for c, point in of.points)
+        return sum(points, start=ModelSum((), moves))
 
     def own_part(self, point: Point) -> Point:
         """A point in a client's own weights: the same array for the same point keeps sums short."""
@@ -229,14 +229,14 @@ class BatchGradients:
             self.parts[id(part)] = (part, part)
         return self.parts[id(point)][1]
 
-    def common(self, of: Model) -> Model:
+    def common(self, of: ModelSum) -> ModelSum:
         """The part in weights that are the same for all clients."""
         if not self.space.splits:
-            return Model()
+            return ModelSum()
         point = carry_out(self.space, of, self.like)
-        return Model.at(self.space.part(point, False))
+        return ModelSum.at(self.space.part(point, False))
 
-    def repeat(self, count: int, step: Callable[[Model], Model], w: Model) -> Model:
+    def repeat(self, count: int, step: Callable[[ModelSum], ModelSum], w: ModelSum) -> ModelSum:
         """A step, over and over: one loop over coefficients and amounts; the points stay."""
         if count < 2:
             return step(w) if count else w
@@ -244,7 +244,7 @@ class BatchGradients:
         last = step(step(w))
         ones = self.batches[0].weights.dtype
 
-        def numbers(model: Model) -> tuple[list[Array], list[Array]]:
+        def numbers(model: ModelSum) -> tuple[list[Array], list[Array]]:
             coefficients = {id(point): c for c, point in model.points}
             moves = {(id(move.batch), move.own): move.amounts for move in model.moves}
             amounts = [
@@ -254,10 +254,10 @@ class BatchGradients:
             held = (coefficients.get(id(point), 0) for _, point in last.points)
             return [jnp.asarray(c, ones) for c in held], amounts
 
-        def model(numbers: tuple[list[Array], list[Array]]) -> Model:
+        def model(numbers: tuple[list[Array], list[Array]]) -> ModelSum:
             held = zip(numbers[0], last.points, strict=True)
             moves = zip(last.moves, numbers[1], strict=True)
-            return Model(
+            return ModelSum(
                 tuple((c, point) for c, (_, point) in held),
                 tuple(move._replace(amounts=amounts) for move, amounts in moves),
             )
@@ -267,11 +267,11 @@ class BatchGradients:
 
         return model(lax.fori_loop(0, count, again, numbers(w)))
 
-    def outputs(self, at: Model, D: BatchRows) -> Array:
+    def outputs(self, at: ModelSum, D: BatchRows) -> Array:
         """The outputs of a model at a batch."""
         return mask_filling(self.products(at, D), self.space.classes)
 
-    def products(self, of: Model, D: BatchRows) -> Array:
+    def products(self, of: ModelSum, D: BatchRows) -> Array:
         """The products of a batch's samples with a model or a direction."""
         terms = [self.multiple(c, point, D) for c, point in of.points]
         terms += [self.echo(move, D) for move in of.moves]
@@ -296,9 +296,9 @@ class BatchGradients:
         moved = self.space.move(jax.tree.map(jnp.zeros_like, self.like), *move)
         return self.space.products(moved, D)
 
-    def move(self, D: BatchRows, amounts: Array) -> Model:
+    def move(self, D: BatchRows, amounts: Array) -> ModelSum:
         """Along a batch's samples, by the weighted amounts."""
-        return Model((), (Move(D, amounts * D.weights),))
+        return ModelSum((), (Move(D, amounts * D.weights),))
 
     def batch(self, place: int) -> BatchRows:
         """One of the step's batches."""
@@ -319,16 +319,16 @@ def begin_state(stage: Stage, space: Space) -> Any:
     """What the stage carries from step to step, before the first; nothing for most."""
     if not stage.has_state():
         return ()
-    return carry_out_state(space, stage.init(Model.at(space.start())), space.start())
+    return carry_out_state(space, stage.init(ModelSum.at(space.start())), space.start())
 
 
 def carry_out_state(space: Space, state: Any, like: Point) -> Any:
     """A state whose models are carried out, which JAX can hand from step to step."""
 
     def carried(leaf: Any) -> Any:
-        return Model.at(carry_out(space, leaf, like)) if isinstance(leaf, Model) else leaf
+        return ModelSum.at(carry_out(space, leaf, like)) if isinstance(leaf, ModelSum) else leaf
 
-    return jax.tree.map(carried, state, is_leaf=lambda leaf: isinstance(leaf, Model))
+    return jax.tree.map(carried, state, is_leaf=lambda leaf: isinstance(leaf, ModelSum))
 
 
 def take_step(
@@ -339,7 +339,7 @@ def take_step(
     stage = program.stage
     bound = stage.at(**{name: rates[name] for name in stage.settings() if name in rates})
     gradient = BatchGradients(bound, program.task, space, point, batches)
-    words = (Model.at(point), Model.at(space.start()), gradient, rates[program.rate])
+    words = (ModelSum.at(point), ModelSum.at(space.start()), gradient, rates[program.rate])
     name = type(stage).__name__
     try:
         found, later = bound.advance(words, carried)
@@ -348,7 +348,7 @@ def take_step(
             f"step of {name} decides by a number that is known only when it runs: write it without"
             " if and while on numbers; settings that are whole numbers may steer loops"
         ) from None
-    if not isinstance(found, Model):
+    if not isinstance(found, ModelSum):
         raise InvalidInput(
             f"step of {name} returned {type(found).__name__}: it must return a model, made of w,"
             " start and gradients by sums, differences and multiples"
