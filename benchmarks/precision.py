@@ -19,7 +19,7 @@ import jax
 import numpy as np
 
 import fedasym as fa
-from fedasym.experiments.data import first_clients
+from fedasym.experiments.fields import first_clients
 from fedasym.experiments.results import Results
 from fedasym.experiments.tables import is_saved
 

@@ -9,7 +9,9 @@ in `training/clients.py`.
 import gc
 import os
 import shutil
+import sys
 import tempfile
+import time
 from importlib.metadata import version
 from pathlib import Path
 
@@ -26,6 +28,8 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
     # programs say nothing of the lines that they come from
     os.environ["JAX_TRACEBACK_IN_LOCATIONS_LIMIT"] = "0"
+    if not (sys.dont_write_bytecode or any(HERE.glob("training/__pycache__/*-pytest-*.pyc"))):
+        os.environ["FEDASYM_TESTS_COMPILED"] = str(Path(KEPT, "tests-compiled"))
     if version("jaxlib").startswith(
         ("0.8.", "0.9.", "0.10.")
     ):  # another may not know the flags, and would refuse to start
@@ -34,6 +38,23 @@ if "PYTEST_XDIST_WORKER" not in os.environ:
 
     def pytest_unconfigure():
         shutil.rmtree(KEPT, ignore_errors=True)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_collection():
+    """Where no test has been compiled yet, the first worker does it, and the others wait for it
+    instead of doing the same: that takes longer than all else that a worker does at first.
+    """
+    told = os.environ.get("FEDASYM_TESTS_COMPILED")
+    worker = os.environ.get("PYTEST_XDIST_WORKER")
+    if told and worker not in (None, "gw0"):
+        end = time.monotonic() + 60
+        while not Path(told).exists() and time.monotonic() < end:
+            time.sleep(0.1)
+    done = yield
+    if told and worker == "gw0":
+        Path(told).touch()
+    return done
 
 
 @pytest.hookimpl(wrapper=True)
@@ -53,57 +74,82 @@ def pytest_collection_finish():
     gc.set_threshold(100_000, 20, 50)
 
 
-# Files that take longest, longest first, then folders in which a test takes long: no worker waits
-# for another at the end.
+# Files that take four seconds or more, longest first: no worker waits for another at the end.
+# The first two mostly wait for other processes, and name one group: one worker has both, while the
+# others have the cores.
 LONGEST = (
     "runtimes/test_flower_federation.py",
     "runtimes/test_ray.py",
-    "experiments/test_reproduce.py",
-    "runtimes/test_flower_faults.py",
+    "experiments/test_kills.py",
+    "test_docs.py",
     "training/test_train.py",
     "advisor/test_classes.py",
-    "test_docs.py",
-    "advisor/test_advise.py",
-    "advisor/test_class_checks.py",
-    "training/test_train_grids.py",
-    "experiments/test_kills.py",
+    "experiments/test_reproduce.py",
     "explore/test_controls.py",
+    "hardening/test_fuzz.py",
+    "training/test_train_grids.py",
     "linear/test_simulate_predictions.py",
     "test_monte_carlo_federations.py",
-    "theory_classes/test_multinomial_system.py",
+    "reporting/test_page.py",
+    "advisor/test_advise.py",
     "classification/test_predict.py",
-    "hardening/test_values.py",
-    "datasets/test_loaders_real.py",
-    "hardening/test_fuzz.py",
-    "test_results.py",
-    "test_monte_carlo_limits.py",
+    "theory_classes/test_multinomial_system.py",
+    "hardening/test_interrupts.py",
     "exact/test_classes.py",
+    "runtimes/test_flower_faults.py",
+    "datasets/test_loaders_real.py",
+    "advisor/test_estimates.py",
+    "advisor/test_class_checks.py",
+    "hardening/test_values.py",
+    "algorithms/test_outside.py",
+    "test_results.py",
     "test_cli_train.py",
-    "training/test_shared_features.py",
+    "classification/test_tuning.py",
+    "pretraining/test_pretrain.py",
+    "advisor/test_intervals.py",
+    "explore/test_page.py",
+    "reporting/test_browser.py",
+    "explore/test_data_tab.py",
+    "runtimes/test_flower.py",
+    "classification/test_figures.py",
+    "classification/test_simulate.py",
+    "test_monte_carlo_limits.py",
     "test_examples.py",
-)
-LONG = (
-    "runtimes",
-    "training",
-    "experiments",
-    "advisor",
-    "explore",
-    "reporting",
-    "pretraining",
-    "theory_classes",
-    "hardening",
+    "advisor/test_mixed.py",
+    "reporting/test_drawn.py",
+    "experiments/test_cli.py",
+    "training/test_train_precision.py",
+    "pretraining/test_features.py",
+    "advisor/test_checks.py",
+    "training/test_memory.py",
+    "training/test_twin_limits.py",
+    "training/test_shared_features.py",
+    "theory_classes/test_convergence_binary.py",
+    "theory_classes/test_multinomial_simulation.py",
+    "training/test_stages.py",
+    "advisor/test_invariance.py",
+    "experiments/test_run.py",
+    "theory_classes/test_ridge_binary.py",
+    "runtimes/test_ray_settings.py",
+    "models/test_model.py",
+    "runtimes/test_flower_writing.py",
+    "test_privacy.py",
+    "test_contract.py",
+    "runtimes/test_flower_advice.py",
+    "training/test_train_programs.py",
+    "linear/test_simulate_cli.py",
+    "invariants/test_federations.py",
 )
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items):
+    places = {name: place for place, name in enumerate(LONGEST)}
+
     def place(item):
         file = Path(item.path)
         name = file.relative_to(HERE).as_posix() if file.is_relative_to(HERE) else ""
-        if name in LONGEST:
-            return LONGEST.index(name)
-        folder = name.partition("/")[0]
-        return len(LONGEST) + (LONG.index(folder) if folder in LONG else len(LONG))
+        return places.get(name, len(places))
 
     items.sort(key=place)
 

@@ -5,7 +5,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Average, Descend, Flow, Keep, Meta, Ridge
-from fedasym.deploy.ray import Ray
+from fedasym.deploy import Ray
 from fedasym.training.settings import Settings, find_protocol, is_rate
 
 WORLD = fa.Population(1, 0.5, 2, norm=2)

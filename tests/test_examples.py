@@ -38,7 +38,7 @@ def test_there_are_eight_short_ones_and_the_page_names_every_file():
 
 def test_predict(run, tmp_path, capsys):
     found = run("01", tmp_path)
-    assert (found["table"].best, found["few"].best) == ("rtfa", "pfedme")
+    assert (found["table"].best, found["few"].best) == ("rtfa", "pfedme_ridge")
     assert found["threshold"] == pytest.approx(0.5**0.5)
     assert (tmp_path / "predict.png").exists()
     assert (tmp_path / "phase.png").exists()
@@ -101,7 +101,7 @@ def softmax(z):
     return powers / powers.sum(1, keepdims=True)
 
 
-def plain_fedprox(parts, classes, rounds, steps, eta, mu):
+def plain_proximal(parts, classes, rounds, steps, eta, mu):
     """FedProx as its article says it, with whole clients as batches and every client in every
     round.
     """
@@ -120,7 +120,7 @@ def plain_fedprox(parts, classes, rounds, steps, eta, mu):
 
 
 @pytest.mark.parametrize("mu", [1e-14, 0.7])
-def test_the_new_algorithm_is_fedprox(run, mu):
+def test_the_new_algorithm_is_proximal(run, mu):
     rng = np.random.default_rng(0)
     sizes = (5, 9, 7)
     owner = np.repeat(np.arange(3), sizes)
@@ -128,7 +128,7 @@ def test_the_new_algorithm_is_fedprox(run, mu):
     clients = fa.Federation.from_arrays(
         X, y, owner, split=np.zeros(21, int), classes=3, intercept=False
     )
-    fedprox = run("08")["fedprox"]
+    proximal = run("08")["proximal"]
     told = {
         "rounds": 6,
         "local_steps": 4,
@@ -137,10 +137,10 @@ def test_the_new_algorithm_is_fedprox(run, mu):
         "server_step": 0.3,
         "evaluate_every": 0,
     }
-    history = fa.train(fedprox, clients, penalty=mu, precision="float64", **told)
+    history = fa.train(proximal, clients, penalty=mu, precision="float64", **told)
     parts = [(X[owner == client], y[owner == client]) for client in range(3)]
     np.testing.assert_allclose(
-        history.shared, plain_fedprox(parts, 3, 6, 4, 0.3, mu), rtol=1e-10, atol=1e-12
+        history.shared, plain_proximal(parts, 3, 6, 4, 0.3, mu), rtol=1e-10, atol=1e-12
     )
     if mu < 1e-9:
         average = fa.train("fedavg", clients, precision="float64", **told)

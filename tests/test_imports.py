@@ -97,7 +97,7 @@ STARTS = {
     "experiments": (
         (
             "import fedasym as fa, fedasym.deploy; fa.run, fa.sweep, fa.simulate; from"
-            " fedasym.deploy.ray import pool"
+            " fedasym.deploy import ray"
         ),
         "ray fsspec",
     ),

@@ -85,6 +85,51 @@ def test_a_layer_imports_from_those_before_it_alone():
     assert wrong == []
 
 
+def stage_classes() -> set[str]:
+    """The package's own stages, ceilings and those of files included."""
+    bases = {"Stage", "ServerStage", "ClientStage"}
+    found: set[str] = set()
+    trees = [ast.parse(file.read_text()) for file in sorted((SOURCE / "algorithms").glob("*.py"))]
+    kinds = [node for tree in trees for node in ast.walk(tree) if isinstance(node, ast.ClassDef)]
+    while more := {
+        kind.name
+        for kind in kinds
+        if kind.name not in bases | found
+        and any(isinstance(base, ast.Name) and base.id in bases | found for base in kind.bases)
+    }:
+        found |= more
+    return found
+
+
+def stages_named(tree: ast.AST, stages: set[str]):
+    """Every stage that a file imports, or takes from a module as an attribute, with the line."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(
+            "fedasym.algorithms"
+        ):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.Attribute):
+            names = [node.attr]
+        else:
+            continue
+        yield from ((name, node.lineno) for name in names if name in stages)
+
+
+def test_stages_are_known_by_what_they_are_and_not_by_their_class():
+    stages = stage_classes()
+    assert {"Average", "Keep", "Ridge", "Moreau", "Meta", "Truth", "StoredClient"} <= stages
+    assert not stages & {"ClientStage", "Algorithm"}
+    wrong = [
+        f"{file.relative_to(SOURCE)}:{line} names {name}"
+        for file in SOURCE.rglob("*.py")
+        if file.relative_to(SOURCE).parts[0] not in ("algorithms", "theory")
+        for name, line in stages_named(ast.parse(file.read_text()), stages)
+    ]
+    assert wrong == []
+    caught = "from fedasym.algorithms import Keep\nisinstance(stage, algorithms.Ridge)\n"
+    assert [name for name, _ in stages_named(ast.parse(caught), stages)] == ["Keep", "Ridge"]
+
+
 def test_the_rule_can_fail():
     tree = ast.parse("def f():\n    from fedasym.cli import app\n    import fedasym.show\n")
     assert [target for target, _ in imported(tree, {"fedasym.cli"})] == [

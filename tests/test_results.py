@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.algorithms.average import AverageSquares
-from fedasym.results.result import ACCURACY, LOSS, Result
+from fedasym.algorithms.methods import AverageSquares
+from fedasym.results import ACCURACY, LOSS, Result
 from fedasym.verbs.accuracies import Classification
 
 WORLDS = {

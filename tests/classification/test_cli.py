@@ -85,7 +85,7 @@ def test_path_compare_and_simulate():
         ),
         (["predict", *WORLD[:6]], "aspect is missing: give --aspect"),
         (["predict", *WORLD, "--classes", "1"], "classes is 1"),
-        (["predict", *WORLD, "--algorithms", "pfedme"], "pfedme"),
+        (["predict", *WORLD, "--algorithms", "fedprox"], "fedprox"),
         (["path", *WORLD, "--step", "9", "--steps", "2"], "diverges"),
         (["path", *WORLD, "--times", "1", "--clients", "5"], "finitely many"),
     ],

@@ -7,6 +7,7 @@ import fedasym as fa
 
 WORLD = fa.ClassPopulation(1.1, 1.4, 2.3)
 FIVE = fa.ClassPopulation(1.1, 1.4, 2.3, classes=5)
+UNEVEN = fa.ClassPopulation(1.5, 1.5, 2, spectrum=fa.spectra.ar1(0.5))
 TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
 STAGES = fa.algorithms
 
@@ -98,11 +99,12 @@ def test_a_bad_value_is_refused_in_one_sentence(call, says):
         (lambda: fa.separability(FIVE), "derived for two classes.*optimal_ridge"),
         (lambda: fa.interpolation(FIVE, ridge=0), "convergence"),
         (lambda: fa.interpolation(FIVE, ridge=1, alpha=0.5), "leave alpha out"),
-        (lambda: fa.predict(WORLD, ["pfedme"]), "pfedme: .*not derived.*fa.train"),
+        (lambda: fa.predict(WORLD, ["fedprox"]), "fedprox: no accuracy is derived.*fa.train"),
         (lambda: fa.predict(WORLD, ["one_step"], clients=10), "one_step: .*finitely many.*leave clients out"),
         (lambda: fa.predict(WORLD, ["rtfa"], clients=3), "rtfa: .*separable.*more clients"),
-        (lambda: fa.predict(WORLD, [pair(STAGES.Moreau(), STAGES.Ridge())]), "pFedMe's shared model"),
-        (lambda: fa.predict(WORLD, [pair(STAGES.Meta(), STAGES.Ridge())]), "MAML's shared model"),
+        (lambda: fa.predict(WORLD, [pair(STAGES.Moreau(), STAGES.Flow(1.0))]), "Moreau then Flow"),
+        (lambda: fa.predict(UNEVEN, [pair(STAGES.Meta(), STAGES.Ridge())]), "MAML's shared model"),
+        (lambda: fa.predict(FIVE, ["pfedme"]), "derived for two classes, not 5"),
         (lambda: fa.predict(WORLD, [pair(STAGES.Nothing(), STAGES.Flow(1.0))]), "Nothing then Flow; covered are"),
         (lambda: fa.predict([WORLD, WORLD]), "not for a list: predict each"),
         (lambda: fa.fine_tuning(WORLD, clients=10), "early stopping with finitely many.*take rtfa"),

@@ -222,7 +222,7 @@ def accuracy_at(cosines):
 
 
 def test_which_shared_models_a_path_may_start_from():
-    with pytest.raises(fa.NoFormula, match="maml: MAML's shared model is not derived"):
+    with pytest.raises(fa.NoFormula, match="maml: no accuracy is derived for the pair Meta"):
         fa.fine_tuning(WORLD, "maml")
     with pytest.raises(fa.InvalidInput, match="algorithm is 3: give one name"):
         fa.fine_tuning(WORLD, 3)

@@ -14,8 +14,14 @@ import fedasym as fa
 from fedasym.algorithms import Descend, Meta
 from fedasym.core.runtime import SEAL
 from fedasym.experiments import plan
-from fedasym.experiments.data import fingerprint, first_clients, load_data, record_data
-from fedasym.experiments.fields import combinations, lines_of
+from fedasym.experiments.fields import (
+    combinations,
+    fingerprint,
+    first_clients,
+    lines_of,
+    load_data,
+    record_data,
+)
 from fedasym.experiments.folder import Damaged, key_of, read_piece, write_piece
 from fedasym.pretraining import recipes
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.experiments.data import fingerprint, record_data
+from fedasym.experiments.fields import fingerprint, record_data
 from fedasym.training.convergence import curvature, stable_step
 
 FEW = {"rounds": 6, "evaluate_every": 6, "local_steps": 4, "personal_epochs": 2}

@@ -16,7 +16,7 @@ import pytest
 import fedasym as fa
 from fedasym import cli
 from fedasym.core.runtime import PART
-from fedasym.experiments.data import load_data
+from fedasym.experiments.fields import load_data
 from fedasym.experiments.folder import RemoteFolder, RunFolder, is_url
 from fedasym.experiments.tables import find_run
 

@@ -15,8 +15,8 @@ from scipy import stats
 import fedasym as fa
 from fedasym.experiments import plan
 from fedasym.experiments.comparisons import compare_finals, compare_pair, sign_flips
-from fedasym.experiments.data import record_data
 from fedasym.experiments.execution import Pace
+from fedasym.experiments.fields import record_data
 
 from .small import flipped
 
@@ -197,8 +197,8 @@ def test_work_counts_a_shared_trajectory_once():
 def test_the_time_left_goes_by_pieces_of_the_same_kind():
     pace = Pace({"a": ("x", 1.0), "b": ("x", 1.0), "c": ("y", 10.0), "d": ("z", 2.0)})
     assert pace.left() is None
-    pace.finished("a", 3.0)
-    pace.finished("c", 5.0)
+    pace.finish_piece("a", 3.0)
+    pace.finish_piece("c", 5.0)
     assert pace.left() == pytest.approx(3.0 + 2 * 8 / 11)
     assert pace.left({"b": 0.5}) == pytest.approx(1.5 + 2 * 8 / 11)
     assert pace.share() == pytest.approx(11 / 14)

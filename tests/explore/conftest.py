@@ -13,7 +13,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Average, Descend
-from fedasym.cli.app import parse_spectrum
+from fedasym.cli import parse_spectrum
 from fedasym.show.explorer import Explorer
 from fedasym.show.pages import write_explore_page
 from fedasym.theory.contours import sample_support

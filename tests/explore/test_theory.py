@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.cli.app import parse_spectrum
+from fedasym.cli import parse_spectrum
 
 from .conftest import visit
 

@@ -178,7 +178,7 @@ def one_array(folder: Path, data: bytes) -> object:
 
 
 def eigenvalues(folder: Path, data: bytes) -> object:
-    from fedasym.cli.app import read_numbers
+    from fedasym.cli import read_numbers
 
     ending = ".npy" if data[:6] == b"\x93NUMPY" else ".txt"
     (folder / f"values{ending}").write_bytes(data)

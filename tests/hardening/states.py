@@ -89,7 +89,7 @@ def experiment(folder: Path, data: bytes) -> object:
 @cache
 def saved_results() -> Path:
     """A folder of saved tables, small."""
-    from fedasym.experiments.data import FORMAT, Record
+    from fedasym.experiments.fields import FORMAT, Record
     from fedasym.experiments.tables import (
         client_columns,
         empty_table,

@@ -16,7 +16,7 @@ from fedasym.deploy.flower.apps import write_app
 from fedasym.deploy.flower.messages import RefusedReply, array_in
 from fedasym.deploy.flower.nodes import SavedHead
 from fedasym.deploy.flower.roster import Node
-from fedasym.experiments.data import read_record
+from fedasym.experiments.fields import read_record
 
 from . import states
 from .guard import guarded

@@ -83,7 +83,7 @@ def shared(plan, each, clients):
     noise.
     """
     d = plan.kinds[0].s.size
-    if plan.crowded:
+    if plan.underdetermined:
         inverse = np.linalg.pinv(np.vstack([X for _, X, _ in clients]))
         parts = np.split(inverse, np.cumsum([len(X) for _, X, _ in clients])[:-1], axis=1)
         moved = [part @ X for part, (_, X, _) in zip(parts, clients, strict=True)]

@@ -129,7 +129,7 @@ def test_images_are_normalised_by_the_training_samples():
 
 def test_colours_are_the_last_axis_of_the_raw_samples_and_the_second_of_the_input():
     rows = torch.arange(2 * 32 * 32 * 3, dtype=torch.float32).reshape(2, -1)
-    batch = Reader("image", (32, 32, 3), (0.0,) * 3, (1.0,) * 3).prepared(rows)
+    batch = Reader("image", (32, 32, 3), (0.0,) * 3, (1.0,) * 3).prepare(rows)
     assert batch.shape == (2, 3, 32, 32)
     assert batch[1, 2, 5, 7] == rows[1, (5 * 32 + 7) * 3 + 2]
 

@@ -12,7 +12,7 @@ import polars as pl
 
 import fedasym as fa
 from fedasym.experiments import tables
-from fedasym.experiments.data import FORMAT, Record
+from fedasym.experiments.fields import FORMAT, Record
 from fedasym.experiments.spec import ALL
 from fedasym.experiments.tables import CLIENT_STATISTICS
 from fedasym.training.history import COLUMNS

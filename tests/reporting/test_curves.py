@@ -10,7 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.show.curves import (
+from fedasym.show.figures.classes import bin_edges
+from fedasym.show.figures.style import ALGORITHMS, EVERY, SPARE, STEPS, marker_shape, marks_of
+from fedasym.show.findings import gains_of, histograms, most_hurt
+from fedasym.show.reproduction import (
     AxisSpan,
     Curve,
     gain_curves,
@@ -19,9 +22,6 @@ from fedasym.show.curves import (
     span,
     trial_curves,
 )
-from fedasym.show.figures.classes import bin_edges
-from fedasym.show.figures.style import ALGORITHMS, EVERY, SPARE, STEPS, marker_shape, marks_of
-from fedasym.show.findings import gains_of, histograms, most_hurt
 
 from .invented import FINAL, invented, published
 

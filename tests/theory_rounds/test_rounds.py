@@ -199,5 +199,5 @@ def test_the_filter_of_a_stage_comes_from_its_own_step():
         for name in ("p", "T", "nu"):
             np.testing.assert_allclose(getattr(found, name), getattr(expected, name), rtol=1e-8)
     x = np.array([0.3, 1.0, 4.0])
-    f = StepFilter(Meta(local_step=0.1), np.array([1.0]), 0.08).fitted(x)[0]
+    f = StepFilter(Meta(local_step=0.1), np.array([1.0]), 0.08).learn(x)[0]
     np.testing.assert_allclose(f, 0.08 * x * (1 - 0.1 * x) ** 2)

@@ -24,7 +24,7 @@ ALGORITHMS = [
     "local",
     "fedavg",
     "rtfa",
-    Algorithm("fedprox", Proximal(), fa.algorithms.TRAINED["ftfa"].personalise),
+    Algorithm("proximal", Proximal(), fa.algorithms.TRAINED["ftfa"].personalise),
 ]
 
 
