@@ -30,7 +30,14 @@ if TYPE_CHECKING:
     from fedasym.experiments.spec import Experiment
     from fedasym.models import Model
     from fedasym.results import Accuracy, Comparison, Risk
-    from fedasym.results.regimes import Diagram, FineTuning, Mixture, Rounds, Separability
+    from fedasym.results.regimes import (
+        Diagram,
+        FineTuning,
+        Mixture,
+        PrivacyCosts,
+        Rounds,
+        Separability,
+    )
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
@@ -38,6 +45,7 @@ if TYPE_CHECKING:
     from fedasym.training.history import History
     from fedasym.training.training import train
     from fedasym.verbs.prediction import clusters, fine_tuning, one_step, predict
+    from fedasym.verbs.privacy import privacy_costs
     from fedasym.verbs.regimes import (
         compare,
         interpolation,
@@ -75,6 +83,7 @@ _HOME = {
     "Recipe": "fedasym.data.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results",
+    "PrivacyCosts": "fedasym.results.regimes",
     "Rounds": "fedasym.results.regimes",
     "Separability": "fedasym.results.regimes",
     "Simulation": "fedasym.results.simulation",
@@ -93,6 +102,7 @@ _HOME = {
     "predict": "fedasym.verbs.prediction",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
+    "privacy_costs": "fedasym.verbs.privacy",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.regimes",
@@ -128,6 +138,7 @@ __all__ = [
     "NoFormula",
     "Population",
     "Privacy",
+    "PrivacyCosts",
     "Recipe",
     "Results",
     "Risk",
@@ -152,6 +163,7 @@ __all__ = [
     "optimal_ridge",
     "predict",
     "pretraining",
+    "privacy_costs",
     "report",
     "reproduce",
     "rounds",

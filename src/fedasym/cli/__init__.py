@@ -422,6 +422,7 @@ COMMANDS = {
     "pretrain": "data",
     "report": "experiments",
     "reproduce": "experiments",
+    "privacy": "theory",
     "rounds": "theory",
     "run": "experiments",
     "runs": "experiments",

@@ -384,6 +384,71 @@ def rounds(
     show(result, output)
 
 
+@app.command
+def privacy(
+    algorithm: str = "rtfa",
+    /,
+    *,
+    dimension: int,
+    world: WorldOptions = WORLD,
+    epsilon: str = "0.5,1,2,4,8",
+    clients: str = "100,300,1000,3000,10000",
+    delta: float = 1e-6,
+    sampling: str = "poisson",
+    rounds: str = "2,4,8,16,32,64,128",
+    cohort: str | None = None,
+    local_steps: str = "20",
+    server_step: str = "0.1",
+    margin: float = 0.05,
+    output: Output = OUTPUT,
+) -> None:
+    """What privacy costs, predicted: loss over budgets and numbers of clients, and from how many
+    clients on sharing pays.
+
+    For every cell the best of the rounds, cohorts and steps that are listed is taken, with the best
+    clip.
+
+    Parameters
+    ----------
+    algorithm
+        An algorithm that shares a model.
+    dimension
+        How many unknowns are sent.
+    epsilon
+        Privacy budgets, separated by commas.
+    clients
+        Numbers of clients, separated by commas.
+    delta
+        Of the privacy budgets; well below 1/clients.
+    sampling
+        poisson, or fixed for cohorts of a fixed size, of which the same noise protects less.
+    rounds
+        Numbers of rounds to choose from.
+    cohort
+        Cohorts to choose from; everyone in every round by default.
+    local_steps
+        Numbers of local steps to choose from.
+    server_step
+        Sizes of those steps to choose from.
+    margin
+        Sharing pays where its loss is by this part below that of learning alone.
+    """
+    given = {"epsilon": epsilon, "clients": clients, "rounds": rounds, "cohort": cohort}
+    given |= {"local_steps": local_steps, "server_step": server_step}
+    lists: dict[str, Any] = {name: numbers(name, text) for name, text in given.items()}
+    law: Any = sampling  # checked by Privacy
+    result = fa.privacy_costs(
+        world.population(),
+        algorithm,
+        dimension=dimension,
+        delta=delta,
+        sampling=law,
+        margin=margin,
+        **lists,
+    )
+    show(result, output)
+
+
 def spread_over_axes(lists: dict[str, list[float]]) -> dict[str, Any]:
     """Lists of several numbers along axes of their own; a single number as it is."""
     import numpy as np
