@@ -399,7 +399,7 @@ def test_privacy_costs_are_drawn_and_commanded(costs, tmp_path):
     words = ["privacy", "fedavg", "--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
     words += ["--dimension", "200", "--epsilon", "8", "--clients", "500", "--rounds", "4,16"]
     told = fedasym(*words, "--margin", "0.1", "--json")
-    assert json.loads(told)["cells"][0]["loss"] == pytest.approx(costs.loss[1, 1], rel=1e-12)
+    assert json.loads(told.stdout)["cells"][0]["loss"] == pytest.approx(costs.loss[1, 1], rel=1e-12)
 
 
 def test_privacy_costs_refuse_what_they_cannot_say():
@@ -407,6 +407,6 @@ def test_privacy_costs_refuse_what_they_cannot_say():
         fa.privacy_costs(WORLD, dimension=10, clients=50, cohort=60, rounds=2)
     with pytest.raises(fa.InvalidInput, match="margin is 2"):
         fa.privacy_costs(WORLD, dimension=10, clients=50, epsilon=1, rounds=2, margin=2)
-    with pytest.raises(fa.InvalidInput, match="quantile is 0.5"):
-        budget = fa.Privacy(epsilon=1, quantile=0.5)
+    budget = fa.Privacy(epsilon=1, quantile=0.5)
+    with pytest.raises(fa.InvalidInput, match="quantile is"):
         fa.rounds(WORLD, clients=50, dimension=10, privacy=budget)

@@ -98,7 +98,7 @@ def privacy_costs(
     >>> import fedasym as fa
     >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
     >>> told = {"dimension": 1000, "epsilon": [1, 4], "clients": [100, 1000]}
-    >>> costs = fa.privacy_costs(world, **told)
+    >>> costs = fa.privacy_costs(world, rounds=[4, 16], **told)
     >>> costs.loss.round(3).tolist(), round(costs.alone, 3)
     ([[1.954, 0.696], [1.019, 0.647]], 2.204)
     >>> costs.pays.astype(int).tolist()
