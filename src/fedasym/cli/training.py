@@ -179,6 +179,8 @@ def advise(
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
     federated: Annotated[bool, Parameter(negative="")] = False,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
 
@@ -199,16 +201,23 @@ def advise(
     federated
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it. Regression.
+    epsilon
+        A privacy budget of training: where it makes sharing too dear, clients learn alone.
+        Regression.
+    delta
+        Of the privacy budget; well below 1/clients.
     """
     others = {"--json": json, "--confirm": confirm, "--report": report, "--plot": plot}
     others["--algorithms"] = algorithms
+    others["--epsilon"] = epsilon
     if federated:
         advise_federation(data, columns, others)
         return
     from fedasym.advisor.advise import advise as advised
 
     federation = read_federation(data, columns, show=not json)
-    advice = advised(federation, algorithms=names(algorithms))
+    budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
+    advice = advised(federation, algorithms=names(algorithms), privacy=budget)
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
