@@ -152,7 +152,7 @@ def spent_privacy(
         settled.spend(rounds, settings.cohort, clients),
         settled.delta,
         settled.noise_multiplier,
-        clip,
+        clip if settled.quantile is not None or settled.clip is None else settled.clip,
         settled.sampling,
         clipped,
         clients,

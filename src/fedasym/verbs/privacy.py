@@ -31,7 +31,7 @@ MOST_CLIENTS = 1e9  # where the search for a number of clients ends
 ALONE = "local_ridge"
 
 
-class Cell(NamedTuple):
+class PrivateCell(NamedTuple):
     """The best that is found for one budget and number of clients."""
 
     loss: float
@@ -123,7 +123,7 @@ def privacy_costs(
         read_plan_numbers("server_step", server_step, 0, np.inf, above=True).ravel(),
     ]
     tried = Candidates(*(np.array(each) for each in zip(*product(*lists), strict=True)))
-    search = BestRounds(world, chosen, tried, dimension, delta, sampling)
+    search = RoundSearch(world, chosen, tried, dimension, delta, sampling)
     cells = [[search.find(e, m) for m in many] for e in budgets]
     plain = [search.find(None, m) for m in many]
     share = one_float(margin)
@@ -160,7 +160,7 @@ def privacy_costs(
     )
 
 
-class BestRounds:
+class RoundSearch:
     """Finds the best of the candidates for a budget and a number of clients."""
 
     def __init__(
@@ -175,7 +175,7 @@ class BestRounds:
         self.world, self.algorithm, self.tried = world, algorithm, tried
         self.dimension, self.delta, self.sampling = dimension, delta, sampling
 
-    def find(self, epsilon: float | None, clients: float) -> Cell:
+    def find(self, epsilon: float | None, clients: float) -> PrivateCell:
         """The candidate with the least loss after its last round."""
         told = self.tried.of(clients)
         budget = None
@@ -191,7 +191,7 @@ class BestRounds:
         )
         at = int(np.nanargmin(path.final))
         place = int(np.searchsorted(path.rounds, path.last[at]))
-        return Cell(
+        return PrivateCell(
             float(path.final[at]),
             float(path.shared_error[at, place]),
             float(path.privacy["clip"][at]) if budget else np.inf,
@@ -228,7 +228,9 @@ class BestRounds:
         return high
 
 
-def equal_radius(world: Population, algorithm: Algorithm, cell: Cell, free: Cell) -> float:
+def equal_radius(
+    world: Population, algorithm: Algorithm, cell: PrivateCell, free: PrivateCell
+) -> float:
     """The radius at which the limit's loss is higher by what privacy costs: a root."""
     from scipy.optimize import brentq
 
