@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -178,7 +178,7 @@ def partition(
     from fedasym.data.formats import read_pool
     from fedasym.data.splits import FRACTIONS
 
-    laws: dict[str, dict[str, object]] = {
+    laws: dict[str, dict[str, Any]] = {
         "dirichlet": {"alpha": dirichlet},
         "shards": {"shards": shards},
         "classes": {"classes_per_client": classes_per_client},

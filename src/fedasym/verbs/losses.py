@@ -119,10 +119,14 @@ WINNER = "pfedme_ridge"  # with few clients whose optimum's length is known
 def with_winner(
     world: Population, chosen: list[Algorithm], asked: PredictionRequest
 ) -> list[Algorithm]:
-    """The default algorithms, and the one that none of them is better than."""
+    """The default algorithms, and the one that none of them is better than, at their ridge."""
     usual = asked.optional and len(chosen) == len(PAPER) and world.norm is not None
     few = usual and asked.clients is not None and check_clients(asked.clients) is not None
-    return [*chosen, find(WINNER)] if few else chosen
+    if not few:
+        return chosen
+    winner = find(WINNER)
+    given = next(each.personalise.get("ridge") for each in chosen if each.has_ridge)
+    return [*chosen, replace(winner, personalise=winner.personalise.at(ridge=given))]
 
 
 def predict_equal(

@@ -98,10 +98,16 @@ class LogisticAnswer:
     optimal: bool = False  # predicts the posterior probability itself
 
 
+def standard_stage(stage: Any) -> Any:
+    """The stage whose theorems hold for one of its objective, with the settings that it has."""
+    named = STANDARD.get(stage.objective, stage)
+    return named.at(**{name: stage.get(name) for name in named.settings()})
+
+
 def canonical_pair(algorithm: Algorithm) -> Pair:
     """The pair whose theorem covers an algorithm, by its objectives; the rest is refused."""
     server, client = algorithm.stages
-    pair: Pair = STANDARD.get(server.objective, server), STANDARD.get(client.objective, client)
+    pair: Pair = standard_stage(server), standard_stage(client)
     match pair:
         case (Nothing() | Average() | Meta() | Moreau(), Interpolate()) | (Average(), Flow(np.inf)):
             return Nothing(), Interpolate()  # descent forgets where it started
