@@ -14,7 +14,6 @@ const MAML_STEP = 0.1;
 const TIE = 1e-10; // losses closer than this, relatively, are the same limit
 const ONLY_UNCORRELATED = "with finitely many clients there is a formula only for uncorrelated features (identity)";
 const ONLY_BEST = "with finitely many clients and correlated features there is a formula only at the best ridge";
-const ONLY_FEW = "with infinitely many clients its ridge on the shared model vanishes: it is pfedme";
 const ONLY_LONG = "a ridge pulls the shared model towards zero: the norm must be at least the radius, along every feature";
 const ONLY_EVEN = "with finitely many clients there is a formula only for clients that differ evenly (alignment 0)";
 const FINE = { search: SEARCH, nodes: 24, most: 768, arc: 18 }; // nodes a panel, and how many at most
@@ -29,7 +28,6 @@ function problem(view) {
 
 function risk(name, asked, precision = FINE) {
   const [server, stage] = ALGORITHMS[name], { here, single, clients, ridge } = asked;
-  if (server === "posterior" && clients === Infinity) throw new NoFormula(ONLY_FEW);
   const limiting = server === "nothing" || clients === Infinity;
   const found = limiting ? limit(stage, server === "nothing" ? single : here, ridge) : finite(server, stage, asked, precision);
   const bias = Math.max(found.bias, 0), variance = Math.max(found.variance, 0);
@@ -121,8 +119,11 @@ function settled(rule, { nodes, most }) {
   return last;
 }
 
+// With infinitely many clients the best ridge on the shared model vanishes, and pfedme_ridge is pfedme.
+const namesFor = ({ clients }) => Object.keys(ALGORITHMS).filter((name) => clients !== Infinity || name !== "pfedme_ridge");
+
 // All algorithms; one without a formula has a `missing` sentence instead of numbers.
-function predict(view, names = Object.keys(ALGORITHMS), precision = FINE) {
+function predict(view, names = namesFor(view), precision = FINE) {
   const asked = problem(view), table = {};
   for (const name of names) {
     try {

@@ -5,6 +5,9 @@ const UNBOUNDED =
 const INTERPOLATED =
   "All samples together are fewer than the unknowns, so the shared model interpolates every member's samples and nothing is left " +
   "to fine-tune.";
+const CROWDED_SHRUNK =
+  "All samples together are fewer than the unknowns, so without a ridge the shared model interpolates every member's samples; " +
+  "a ridge on it, beside the one on clients' differences, lowers the loss.";
 const SHRUNK = "So few clients leave the shared model uncertain: a ridge on it, beside the one on clients' differences, lowers the loss.";
 
 function verdict(state, table) {
@@ -32,7 +35,7 @@ function crowdedNow(state) {
 
 function reason(state, table, name) {
   const best = table[name], { fedavg, ftfa } = table, [server, stage] = ALGORITHMS[name];
-  if (server === "posterior") return SHRUNK;
+  if (server === "posterior") return crowdedNow(state) && state.member ? CROWDED_SHRUNK : SHRUNK;
   if (crowdedNow(state) && state.member) return INTERPOLATED;
   if (state.radius === 0 && server !== "nothing") return "Clients do not differ, so the shared model is everyone's.";
   if (server === "nothing") {
