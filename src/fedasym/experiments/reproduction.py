@@ -22,8 +22,8 @@ from fedasym.core.numbers import Array
 from fedasym.core.runtime import Progress, write_text
 from fedasym.results.simulation import Simulated, Simulation
 from fedasym.training.wording import columns
+from fedasym.worlds import Population
 from fedasym.worlds.classes import MOST_CLASSES
-from fedasym.worlds.population import Population
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results

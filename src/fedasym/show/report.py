@@ -22,8 +22,8 @@ from fedasym.experiments.reproduction import (
 )
 from fedasym.experiments.results import SWEEPS
 from fedasym.experiments.spec import describe_numbers
+from fedasym.show.figures import embed_for_screens
 from fedasym.show.figures.rounds import draw_gains, draw_sweep
-from fedasym.show.figures.style import embed_for_screens
 from fedasym.show.findings import (
     Histogram,
     Hurt,
