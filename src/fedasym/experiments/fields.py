@@ -459,7 +459,7 @@ def load_data(data: Data | None) -> Federation:
 def read_source(data: Data) -> Federation:
     """All clients of the source."""
     if data.features is not None:
-        from fedasym.pretraining.recipes import features_file
+        from fedasym.pretraining import features_file
 
         return Federation.from_safetensors(features_file(data.features))
     from fedasym import data as datasets

@@ -127,7 +127,7 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
 def describe_data_here(name: str) -> str:
     """What of its data is here."""
     from fedasym.data.catalogue import find_dataset
-    from fedasym.pretraining.recipes import chosen_network, features_file
+    from fedasym.pretraining import chosen_network, features_file
 
     for there, words in (
         (features_file, "features here"),

@@ -375,8 +375,7 @@ def ask_advisor(federation: Federation) -> Foreseen:
 
 def prepare_features(name: str, device: str | None, progress: Progress | None) -> Path:
     """The features of a data set: found, or made."""
-    from fedasym.pretraining import features, pretrain
-    from fedasym.pretraining.recipes import chosen_network, features_file
+    from fedasym.pretraining import chosen_network, features, features_file, pretrain
 
     try:
         return features_file(name)
