@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from fedasym.core.privacy import Privacy
     from fedasym.data.federation import Federation
     from fedasym.data.recipe import Recipe
+    from fedasym.experiments import Experiment
     from fedasym.experiments.execution import run, sweep
     from fedasym.experiments.results import Results
-    from fedasym.experiments.spec import Experiment
     from fedasym.models import Model
     from fedasym.results import Accuracy, Comparison, Risk
     from fedasym.results.regimes import Diagram, FineTuning, Mixture, Rounds, Separability
@@ -59,7 +59,7 @@ _HOME = {
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results",
     "Diagram": "fedasym.results.regimes",
-    "Experiment": "fedasym.experiments.spec",
+    "Experiment": "fedasym.experiments",
     "Federation": "fedasym.data.federation",
     "FineTuning": "fedasym.results.regimes",
     "Histories": "fedasym.training.histories",

@@ -37,7 +37,7 @@ from fedasym.training.settings import Settings as Checked
 from fedasym.training.training import find_algorithms, grid_of, read_grid
 
 if TYPE_CHECKING:
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
 try:
     from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model

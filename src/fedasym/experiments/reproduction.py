@@ -87,8 +87,8 @@ def agenda(name: str, runs: str | Path = RUNS) -> tuple[str, list[Item]]:
 
 def count_runs(name: str) -> dict[str, int]:
     """Training runs by stage, counted from the experiment."""
+    from fedasym.experiments import Experiment
     from fedasym.experiments.fields import combinations
-    from fedasym.experiments.spec import Experiment
 
     experiment = Experiment.paper(name)
     gains = experiment.gains

@@ -284,12 +284,12 @@ def reproduce(
     ...
     fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, ...
     """
+    from fedasym.experiments import Experiment
     from fedasym.experiments.comparisons import check_claims
     from fedasym.experiments.execution import run
     from fedasym.experiments.fields import load_data
     from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
     from fedasym.experiments.results import Results
-    from fedasym.experiments.spec import Experiment
     from fedasym.experiments.tables import describe_environment
     from fedasym.show.figures.rounds import draw_figures
     from fedasym.show.report import report
