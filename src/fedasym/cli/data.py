@@ -90,7 +90,7 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     """
     from fedasym.data.catalogue import PaperCounts, find_dataset
     from fedasym.data.splits import duplicates
-    from fedasym.pretraining.recipes import FEATURES, RECIPES
+    from fedasym.pretraining import FEATURES, RECIPES
 
     entry = find_dataset(name)
     federation = fa.datasets.load(name, folder=folder, seed=seed)

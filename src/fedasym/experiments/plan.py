@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import REGISTRY, describe_algorithm
+from fedasym.experiments import describe_numbers
 from fedasym.experiments.fields import BATCH, Axes, Grid, Record, Values, check_grid, combinations
 from fedasym.experiments.folder import key_of
-from fedasym.experiments.spec import describe_numbers
 from fedasym.training.convergence import PAPER_STEPS
 from fedasym.training.settings import Settings as Checked
 from fedasym.training.settings import own_settings, resolve_protocol, used_settings
@@ -28,7 +28,7 @@ from fedasym.training.training import COHORT
 if TYPE_CHECKING:
     import polars as pl
 
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
 
 NUMBERS = "fedasym numbers 1"  # to be raised when training gives other numbers

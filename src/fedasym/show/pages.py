@@ -18,7 +18,7 @@ from fedasym.algorithms import PAPER as PAPERS
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.runtime import replace_text
-from fedasym.show.figures.style import (
+from fedasym.show.figures import (
     ALGORITHMS,
     EVERY,
     VARIABLES,

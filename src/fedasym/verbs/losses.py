@@ -15,15 +15,8 @@ from fedasym.algorithms.registry import KEEP, resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats
 from fedasym.results import LOSS, Comparison, Metric, Risk
-from fedasym.theory.limits import (
-    RiskAtRidge,
-    Worlds,
-    best_ridge,
-    centre_energy,
-    flatten,
-    stage_limit,
-)
-from fedasym.verbs.prediction import (
+from fedasym.theory import RiskAtRidge, Worlds, best_ridge, centre_energy, flatten, stage_limit
+from fedasym.verbs import (
     SIMULATE,
     LearningTask,
     Names,
@@ -37,12 +30,12 @@ from fedasym.verbs.prediction import (
     ridge_of,
 )
 from fedasym.verbs.verdicts import clients_text, loss_verdicts, thresholds
-from fedasym.worlds.population import Population, check_clients
+from fedasym.worlds import Population, check_clients
 
 if TYPE_CHECKING:
     from fedasym.results.regimes import FineTuning
     from fedasym.results.simulation import Simulated, Simulation
-    from fedasym.theory.limits import Parts
+    from fedasym.theory import Parts
     from fedasym.verbs.simulation import SimulationRequest
 
 MOST_AT_ONCE = 1 << 19  # worlds x atoms that the finite-client formulas hold at once
