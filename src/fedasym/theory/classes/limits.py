@@ -29,7 +29,7 @@ from fedasym.algorithms.methods import (
     Ridge,
     Truth,
 )
-from fedasym.algorithms.registry import Algorithm
+from fedasym.algorithms.registry import Algorithm, check_uncorrected
 from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
@@ -100,6 +100,7 @@ class LogisticAnswer:
 
 def canonical_pair(algorithm: Algorithm) -> Pair:
     """The pair whose theorem covers an algorithm, by its objectives; the rest is refused."""
+    check_uncorrected(algorithm)
     server, client = algorithm.stages
     pair: Pair = STANDARD.get(server.objective, server), STANDARD.get(client.objective, client)
     match pair:
