@@ -347,6 +347,7 @@ def server_settings(name: str) -> tuple[str, ...]:
     """The settings that the shared model of an algorithm depends on."""
     algorithm = REGISTRY[name]
     of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()}
+    of_client |= set(algorithm.correction.settings()) if algorithm.correction else set()
     of_client -= set(algorithm.server.settings())
     return tuple(axis for axis in used_settings(algorithm) if axis not in of_client)
 

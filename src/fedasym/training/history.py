@@ -303,7 +303,7 @@ class History(Result):
         head = self.shared if client is None else self.personal(client)
         if head is None or not np.isfinite(head).all():
             raise InvalidInput(f"the model diverged and predicts nothing. {remedy(self)}")
-        outputs = x @ head[:d] + head[d] if self.protocol.intercept else x @ head
+        outputs = x @ head[:d] + head[d] if len(head) > d else x @ head
         if self.federation.classes is not None:
             return np.asarray(np.asarray(self.federation.classes)[outputs.argmax(-1)])
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
