@@ -498,7 +498,13 @@ class Results(Result):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a fair reader should know."""
-        return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
+        return (
+            *self.remarks,
+            *convergence_notes(self),
+            *omission_notes(self),
+            *edge_notes(self),
+            *plan.describe_privacy(self.experiment, self.data),
+        )
 
     def to_json(self) -> str:
         """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes."""

@@ -51,6 +51,24 @@ class Memory(NamedTuple):
     portion: Array  # how many of the clients that train are drawn, for every seed
 
 
+class Clips(NamedTuple):
+    """The clip of private rounds, and how many updates were sent and were longer, each of
+    (seeds, configurations).
+    """
+
+    clip: Array
+    sent: Array
+    longer: Array
+
+
+class PrivateNoise(NamedTuple):
+    """What private rounds are told beside their cohorts: noise by round and seed, and numbers."""
+
+    sums: Array  # (rounds, seeds, d, outputs)
+    counts: Array  # (rounds, seeds)
+    numbers: Any  # a PrivateRounds without its words: data, so that one program serves any
+
+
 @partial(jax.jit, static_argnames=("program", "slots"))
 def first_memory(
     program: Program, shared: Array, rates: Rates, slots: int, portion: Array
@@ -93,7 +111,7 @@ def carry_out_matrix(model: ModelSum, like: Array) -> Array:
 def advance(
     program: Program,
     data: Packed,
-    state: tuple[Array, Array, Memory | None],
+    state: tuple[Array, Array, Memory | None, Clips | None],
     drawn: Array,
     slots: Array | None,
     rows: Array,
@@ -101,23 +119,27 @@ def advance(
     rates: Rates,
     first: Array,
     count: Array,
+    noise: PrivateNoise | None = None,
 ) -> Any:
     """`count` rounds from `first`: the state after them.
 
-    The state: shared heads, the round after which each was first not finite (or -1), and what a
-    stage keeps, if it keeps anything; slots, like drawn: where in it a client's is.
+    The state: shared heads, the round after which each was first not finite (or -1), what a
+    stage keeps, if it keeps anything, and the clips of private rounds; slots, like drawn: where in
+    what is kept a client's is; noise: of private rounds.
     Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows
     (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
     rounds is data: one program serves any.
     """
 
     def one_round(i: Array, state: Any) -> Any:
-        shared, diverged, memory = state
+        shared, diverged, memory, clips = state
         places = None if slots is None else slots[i]
-        one = partial(advance_round, program, data, rates)
-        moved, memory = vectorise(one, shared, memory, drawn[i], places, rows[i], shares[i])
+        one = partial(advance_round, program, data, rates, None if noise is None else noise.numbers)
+        added = None if noise is None else (noise.sums[i], noise.counts[i])
+        told = (drawn[i], places, rows[i], shares[i], added)
+        moved, memory, clips = vectorise(one, shared, memory, clips, *told)
         broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
-        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory
+        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory, clips
 
     return lax.fori_loop(0, count, one_round, state)
 
@@ -126,14 +148,20 @@ def advance_round(
     program: Program,
     data: Packed,
     rates: Rates,
+    private: Any,
     shared: Array,
     memory: Memory | None,
+    clips: Clips | None,
     drawn: Array,
     slots: Array | None,
     rows: Array,
     shares: Array,
-) -> tuple[Array, Memory | None]:
-    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, by configuration."""
+    added: tuple[Array, Array] | None,
+) -> tuple[Array, Memory | None, Clips | None]:
+    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, by configuration.
+
+    private: the numbers of a private round, in which moves are clipped and noise is added.
+    """
     keeps = bound_stage(program, {}).keeps_client()
     common = None if memory is None else memory.server
 
@@ -144,7 +172,8 @@ def advance_round(
             space = space_of(program, data, member, shared)
             if not keeps:
                 begin = first_state(program, space)
-                return walk(program, space, planned, rates, begin, 0, len(rows))[0], None, None
+                w = walk(program, space, planned, rates, begin, 0, len(rows))[0]
+                return w, None, None if private is None else space.distance(w)
             begin = (shared, (as_models(kept, shared), as_models(common, shared)))
             w, state = walk(program, space, planned, rates, begin, 0, len(rows))
             words = (ModelSum.at(w), ModelSum.at(shared), state, rates[program.rate], len(rows))
@@ -156,6 +185,13 @@ def advance_round(
     def group(totals: tuple[Array, Array], members: Any) -> tuple[tuple[Array, Array], Any]:
         drawn, rows, shares, kept = members
         points, later, sent = vectorise(visit, drawn, rows, kept)
+        if (
+            clips is not None
+        ):  # what is sent beside are the lengths of moves, (clients, configurations)
+            longer = sent > clips.clip
+            shortened = shares[:, None] * jnp.where(longer, clips.clip / sent, 1)
+            total = totals[0] + change(program, data, shared, points, drawn, shortened)
+            return (total, totals[1] + (longer & (shares > 0)[:, None]).sum(0)), later
         total = totals[0] + change(program, data, shared, points, drawn, shares)
         beside = totals[1] if sent is None else totals[1] + jnp.einsum("j,jkdc->kdc", shares, sent)
         return (total, beside), later
@@ -168,7 +204,14 @@ def advance_round(
         lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept)
     )
     zero = jnp.zeros_like(shared)
-    (total, beside), later = lax.scan(group, (zero, zero), grouped)
+    first = zero if clips is None else jnp.zeros_like(clips.longer)
+    (total, beside), later = lax.scan(group, (zero, first), grouped)
+    if clips is not None and added is not None:
+        noise = (private.multiplier * clips.clip / private.cohort)[:, None, None] * added[0]
+        members = (shares > 0).sum()
+        adapted = private.adapt(clips.clip, members - beside, members, added[1], jnp.exp)
+        clips = Clips(adapted, clips.sent + members, clips.longer + beside)
+        total, beside = total + noise, zero
     portion: Any = None if memory is None else memory.portion
 
     def update(
@@ -178,24 +221,28 @@ def advance_round(
 
     moved, common = vectorise(update, shared, total, beside, common, rates)
     if memory is None:
-        return moved, None
+        return moved, None, clips
 
     def put(leaf: Array, new: Array) -> Array:
         return leaf.at[:, slots].set(jnp.moveaxis(new.reshape(len(drawn), *new.shape[2:]), 0, 1))
 
     clients = jax.tree.map(put, memory.clients, later) if keeps else memory.clients
-    return moved, Memory(clients, common, memory.portion)
+    return moved, Memory(clients, common, memory.portion), clips
 
 
 def change(
     program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array
 ) -> Array:
-    """sum_j p_j (w_j - W) over clients, (configurations, d, outputs); one product in Gram form."""
+    """sum_j p_j (w_j - W) over clients, (configurations, d, outputs); one product in Gram form.
+
+    shares: p_j, (clients,), or (clients, configurations).
+    """
+    by = "j" if shares.ndim == 1 else "jk"
     if program.form == "head":
-        return jnp.einsum("j,jkdc->kdc", shares, points - shared)
+        return jnp.einsum(f"{by},jkdc->kdc", shares, points - shared)
     x = jax.vmap(partial(client_rows, program, data))(drawn)
-    amounts = shares[:, None, None, None] * points.amounts
-    scale = jnp.einsum("j,jk->k", shares, points.scale - 1)
+    amounts = shares.reshape(len(shares), -1, 1, 1) * points.amounts
+    scale = jnp.einsum(f"{by},jk->k", shares, points.scale - 1)
     return scale[:, None, None] * shared + jnp.einsum("jwd,jkwc->kdc", x, amounts)
 
 

@@ -38,7 +38,15 @@ from fedasym.training.plans import (
     round_width,
     way_of,
 )
-from fedasym.training.programs import Memory, advance, examine_kept, first_memory, personalise
+from fedasym.training.programs import (
+    Clips,
+    Memory,
+    PrivateNoise,
+    advance,
+    examine_kept,
+    first_memory,
+    personalise,
+)
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
 
@@ -108,6 +116,8 @@ class RunOutcome:
     shared_fitted: list[Scored] = field(default_factory=list)
     head: NDArray[np.floating] | None = None
     diverged: int | None = None
+    clip: float = float("nan")  # of private rounds, after the last
+    clipped: float = float("nan")  # the part of updates that were longer
 
     def add(self, rounds: Sequence[int], personal: Scored, shared: Scored, broken: int) -> None:
         """Scores of all clients after some rounds, (m, rounds, ...), and of the shared model.
@@ -256,6 +266,7 @@ class Tester:
         diverged: Array,
         rounds: Sequence[int],
         memory: Memory | None = None,
+        clips: Clips | None = None,
     ) -> Collect:
         """Start testing after these rounds; the answer waits for the scores and stores them."""
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
@@ -295,6 +306,7 @@ class Tester:
             heads = self.real(shared)
             broken = np.asarray(diverged)
             common = kept()
+            self.collect_clips(slab, clips, outcomes)
             for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
                 passes = list(dict.fromkeys(client.epochs for client in stages))
@@ -324,6 +336,23 @@ class Tester:
                                     outcomes[job][seed].head = heads[row, place]
 
         return collect
+
+    def collect_clips(
+        self, slab: Slab, clips: Clips | None, outcomes: list[list[RunOutcome]]
+    ) -> None:
+        """The clips of private rounds, for every job of a trajectory."""
+        if clips is None:
+            return
+        clip, sent, longer = (np.asarray(each) for each in clips)
+        for place, (_, stages) in enumerate(slab.trajectories[: slab.real_trajectories]):
+            jobs = {
+                job for by_rates in stages.values() for each in by_rates.values() for job in each
+            }
+            for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
+                for job in jobs:
+                    outcome = outcomes[job][seed]
+                    outcome.clip = float(clip[row, place])
+                    outcome.clipped = float(longer[row, place] / max(sent[row, place], 1))
 
     def reads_memory(self, client: ClientWork) -> bool:
         """Whether the clients' own models are part of what they keep from round to round."""
@@ -582,7 +611,7 @@ class Runner:
         program = Program(
             server.stage, "server_step", task, form, largest, together, classes=work.filled
         )
-        schedule = Schedule(work, server, sizes)
+        schedule = Schedule(work, server, sizes, [draw.seed for draw in self.draws])
         tester = Tester(work, schedule, data)
         rows = (
             COPIES * (work.features if form == "head" else largest)
@@ -623,23 +652,34 @@ class Runner:
             if server.stage.has_memory()
             else None
         )
+        private = server.private
+        clips = None
+        if private is not None:
+            nothing = np.zeros(shared.shape[:2], shared.dtype)
+            clips = Clips(*map(put_on_device, (nothing + private.clip, nothing, nothing)))
         collect: Collect = (
-            tester.dispatch(slab, shared, diverged, (0,), memory)
+            tester.dispatch(slab, shared, diverged, (0,), memory, clips)
             if 0 in server.evaluated
             else lambda _: None
         )
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
             slots = None if memory is None else schedule.slots(slab.draws, start, stop)
-            state = (shared, diverged, memory)
-            shared, diverged, memory = advance(program, data, state, drawn, slots, *told)
+            noise = None
+            if private is not None:
+                numbers = private._replace(sampling=None)
+                noise = PrivateNoise(*schedule.noise(slab.draws, start, stop), numbers)
+            state = advance(
+                program, data, (shared, diverged, memory, clips), drawn, slots, *told, noise
+            )
+            shared, diverged, memory, clips = state
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(
                 steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}"
             )
             if stop in server.evaluated:
                 collect(self.outcomes)
-                collect = tester.dispatch(slab, shared, diverged, (stop,), memory)
+                collect = tester.dispatch(slab, shared, diverged, (stop,), memory, clips)
         collect(self.outcomes)
 
 

@@ -399,7 +399,7 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
     x = client_rows(program, data, member)
     width = program.width
     gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, :width, :width]
-    return Span(gram, jnp.matmul(x, shared))
+    return Span(gram, jnp.matmul(x, shared), shared=shared)
 
 
 def client_rows(program: Program, data: Packed, member: Array) -> Array:

@@ -10,7 +10,7 @@ copy of it, D a batch. A head is a matrix (d, outputs), the intercept as one mor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -23,7 +23,8 @@ from fedasym.algorithms.stages import Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, TRAINING, Integers, Words, mix_hash
-from fedasym.training.plans import batches, cohorts
+from fedasym.training.plans import batches, cohorts, draw_private_cohorts
+from fedasym.training.privacy import clip_move, draw_noise, plan_private_rounds
 from fedasym.training.settings import (
     Protocol,
     Settings,
@@ -75,9 +76,16 @@ def run(
     told = (settings, protocol, seed, dtype)
     clients = [Client(federation, name, *told) for name in federation.clients]
     able = [client for client in clients if client.n > 0]
-    size = settings.cohort or min(COHORT, len(able))
+    size = min(settings.cohort or COHORT, len(able))
+    settings = replace(settings, cohort=max(size, 1))
     identities = np.array([client.identity for client in able], np.uint64)
-    drawn = cohorts(seed, identities, settings.rounds, size)
+    private = None if algorithm.shares_nothing else plan_private_rounds(settings, len(able))
+    clip = 0.0 if private is None else private.clip
+    drawn = (
+        cohorts(seed, identities, settings.rounds, size)
+        if private is None
+        else draw_private_cohorts(private, seed, identities, settings.rounds)
+    )
     server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
@@ -93,18 +101,28 @@ def run(
             yield Snapshot(r, W, own)
         if r == settings.rounds or algorithm.shares_nothing:
             continue
-        S = [able[place] for place in drawn[r]]  # alg:fedavg, line 2: the server samples clients
+        # alg:fedavg, line 2: the server samples clients
+        S = [able[place] for place in drawn[r] if place >= 0]
         n = sum(client.n for client in S)
         change, sent = np.zeros_like(W), np.zeros_like(W)
+        short = 0  # updates that are no longer than the clip
         for client in S:  # lines 4 to 11: each would do this on its own device
             turn = turns[client.name]
             memory = (kept[client.name], common)
             w, kept[client.name], beside = local_work(algorithm, client, W, r, turn, memory)
-            change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
+            if private is None:
+                change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
+            else:  # alike, and never further than the clip
+                move, whole = clip_move(w - W, clip)
+                change, short = change + move / private.cohort, short + whole
             sent += 0 if beside is None else client.n / n * beside
             turns[client.name] += 1
+        if private is not None:
+            noise, count_noise = draw_noise(seed, r, W.shape)
+            change = change + (private.multiplier * clip / private.cohort * noise).astype(W.dtype)
+            clip = float(private.adapt(clip, short, len(S), count_noise))
         # line 12: sum_j p_j w_j, unless the algorithm has another rule
-        W, common = server.move_server(W, change, common, sent, len(S) / len(able))
+        W, common = server.move_server(W, change, common, sent, size / len(able))
 
 
 def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:

@@ -21,6 +21,7 @@ from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import asks_for_all
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
 from fedasym.core.numbers import Array, flag, floats, one_float, whole
+from fedasym.core.privacy import Privacy
 from fedasym.results import Accuracy, Comparison, Metric, Risk, Scores
 from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
@@ -176,6 +177,13 @@ def predict(
     maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
     method: str = FORMULA,
+    rounds: ArrayLike | None = None,
+    local_steps: ArrayLike | None = None,
+    server_step: ArrayLike | None = None,
+    cohort: ArrayLike | None = None,
+    mixing: ArrayLike | None = None,
+    dimension: int | None = None,
+    privacy: Privacy | None = None,
 ) -> Comparison[Risk]: ...
 
 
@@ -190,6 +198,13 @@ def predict(
     maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
     method: str = FORMULA,
+    rounds: ArrayLike | None = None,
+    local_steps: ArrayLike | None = None,
+    server_step: ArrayLike | None = None,
+    cohort: ArrayLike | None = None,
+    mixing: ArrayLike | None = None,
+    dimension: int | None = None,
+    privacy: Privacy | None = None,
 ) -> Comparison[Accuracy]: ...
 
 
@@ -203,6 +218,13 @@ def predict(
     maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
     method: str = FORMULA,
+    rounds: ArrayLike | None = None,
+    local_steps: ArrayLike | None = None,
+    server_step: ArrayLike | None = None,
+    cohort: ArrayLike | None = None,
+    mixing: ArrayLike | None = None,
+    dimension: int | None = None,
+    privacy: Privacy | None = None,
 ) -> Comparison[Any]:
     """Test loss, bias and variance of each algorithm on a population of clients; for a
     `ClassPopulation` the accuracy.
@@ -225,6 +247,9 @@ def predict(
         every pair of stages has that has a weight and a filter.
     weights: for a list of populations, each client's weight: "samples" (the default), "uniform",
         "precision" or numbers.
+    rounds: after so many communication rounds instead of at the optimum, with `local_steps` (20),
+        `server_step` (0.1), `cohort` (20) and `mixing` (1) of `train`, and `privacy` with
+        `dimension`: what is predicted is then what is trained. `fa.rounds` has the path.
 
     >>> import fedasym as fa
     >>> table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2, norm=2))
@@ -242,6 +267,9 @@ def predict(
     [0.7158, 3.1743]
     >>> fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)).best
     'rtfa'
+    >>> soon = fa.predict(fa.Population(1, 0.5, 2, norm=2), rounds=5, local_steps=5, cohort=20)
+    >>> round(soon["rtfa"].loss, 4), round(soon["local_ridge"].loss, 4)
+    (0.7113, 2.2038)
     """
     task, worlds, several = read_worlds(
         world, "give a Population, a ClassPopulation or a list of Population"
@@ -250,7 +278,24 @@ def predict(
     asked = PredictionRequest(clients, member, weights, method, optional, several)
     task.refuse(maml_step=maml_step, method=method)
     chosen = task.resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step)
-    return task.predict(worlds, chosen, asked)
+    run = {
+        "local_steps": local_steps,
+        "server_step": server_step,
+        "cohort": cohort,
+        "mixing": mixing,
+        "dimension": dimension,
+        "privacy": privacy,
+    }
+    told = {name: value for name, value in run.items() if value is not None}
+    if rounds is None:
+        if told:
+            raise InvalidInput(
+                f"{next(iter(told))} is given, which is for training in rounds: give rounds, too"
+            )
+        return task.predict(worlds, chosen, asked)
+    from fedasym.verbs.rounds import predict_after_rounds
+
+    return predict_after_rounds(task, worlds, chosen, asked, {"rounds": rounds} | told)
 
 
 def clusters(
