@@ -47,6 +47,7 @@ if TYPE_CHECKING:
     from fedasym.results import Accuracy, Comparison, Result
     from fedasym.results.regimes import Diagram, FineTuning
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
+    from fedasym.training.decomposition import Decomposition
 
 
 OTHERS = {
@@ -58,6 +59,7 @@ OTHERS = {
     "ftfa_squares": "#7fcdb4",
 }
 NAMES = {"bayes": "bayes (ceiling)", "local": "local = ftfa, converged"}
+PART_COLOURS = {"label": "#0072b2", "feature": "#e69f00", "rest": "#9a9a9a"}
 WRAP = 90  # characters of a line under the title
 MOST_CLIENTS = 60  # columns that can still be told apart
 MOST_CLASSES = 40  # rows whose names fit
@@ -354,6 +356,33 @@ def draw_advice(advice: Result, path: str | Path) -> Path:
     figure = draw_bars(bars, f"expected {what}, and its 95 % interval", percent=metric.share)
     best = next(bar.name for bar in bars if bar.best)
     caption(figure.axes[0], f"{best} is recommended", f"{len(rows)} algorithms on these clients")
+    return save(figure, path)
+
+
+def draw_decomposition(found: Decomposition, path: str | Path) -> Path:
+    """Each algorithm's gain in parts, as bars side by side with standard errors."""
+    figure, axes = canvas()
+    heights = 0.8 / len(PART_COLOURS)
+    for place, row in enumerate(found.parts):
+        for rank, (part, shade) in enumerate(PART_COLOURS.items()):
+            amount = getattr(row, part)
+            at = place + (rank - 1) * heights
+            label = f"{part} shift" if part != "rest" else part
+            axes.barh(
+                at,
+                100 * amount.value,
+                0.9 * heights,
+                xerr=100 * amount.error,
+                color=shade,
+                ecolor=INK,
+                label=label if place == 0 else None,
+            )
+    axes.set_yticks(range(len(found.parts)), [row.algorithm for row in found.parts])
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xlabel("points of accuracy, with standard errors over clients", color=INK)
+    axes.legend(frameon=False)
+    caption(axes, "Where personalization's gain comes from", "held-out samples of all clients")
     return save(figure, path)
 
 
