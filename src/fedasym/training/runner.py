@@ -665,13 +665,12 @@ class Runner:
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
             slots = None if memory is None else schedule.slots(slab.draws, start, stop)
-            noise = None
+            noise = {}
             if private is not None:
-                numbers = private._replace(sampling=None)
-                noise = PrivateNoise(*schedule.noise(slab.draws, start, stop), numbers)
-            state = advance(
-                program, data, (shared, diverged, memory, clips), drawn, slots, *told, noise
-            )
+                added = schedule.noise(slab.draws, start, stop)
+                noise["noise"] = PrivateNoise(*added, private)
+            state = (shared, diverged, memory, clips)
+            state = advance(program, data, state, drawn, slots, *told, **noise)
             shared, diverged, memory, clips = state
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(
