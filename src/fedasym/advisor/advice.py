@@ -34,9 +34,10 @@ from fedasym.core.runtime import write_file
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.theory.contours import sample_support
+from fedasym.training.decomposition import SHARES, Decomposition, GainParts
 from fedasym.verbs.privacy import privacy_costs
+from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
 LEAST_GAIN = 0.05  # by which private sharing must be below learning alone to pay
@@ -167,6 +168,8 @@ class Advice(Result):
         intercept: whether models have one.
     columns: what became of a table's columns, in words.
     privacy: what a privacy budget costs, where `advise` was given one.
+    gain: for classes and many features, the gain of own models (rtfa) over the shared one on
+        held-out samples, by least squares, in parts: label shift, feature shift and the rest.
 
     >>> import fedasym as fa
     >>> advice = fa.advise(
@@ -202,6 +205,16 @@ class Advice(Result):
     intercept: bool = False
     columns: str = ""
     privacy: PrivateSharing | None = None
+    gain: GainParts | None = None
+
+    def decompose(self) -> Decomposition:
+        """The gain of own models in parts, as `train` has it of trained ones."""
+        if self.gain is None:
+            raise InvalidInput(
+                "this advice has no gain in parts: it takes classes, many features, and samples"
+                " that did not stay with their clients; .decompose() of fa.train has it of models"
+            )
+        return Decomposition((self.gain,), ("By least squares, about the others' model.",))
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm: feed it to any data frame. None: there is no finite number."""
@@ -342,6 +355,7 @@ def accuracy_answer(advice: Advice) -> dict[str, Any]:
         "sent": advice.sent,
         "confirm": {"settings": advice.confirm.settings, "what": str(advice.confirm)},
         "clients": client_answers(advice),
+        "gain": None if advice.gain is None else keep_finite(advice.gain.record()),
     }
 
 
@@ -533,6 +547,28 @@ def describe_regression(found: Estimates, summaries: list[Summary], sizes: Array
         samples=int(sizes.sum()),
         method=found.method,
     )
+
+
+def add_shares(
+    table: dict[str, Prediction], training: dict[str, dict[str, float]], gain: GainParts
+) -> tuple[dict[str, Prediction], dict[str, dict[str, float]]]:
+    """The row and the settings of FedAvg with class shares, as far above rtfa as it was measured;
+    no row where it is not sure that they help.
+    """
+    if not gain.settings or gain.label.value < 2 * gain.label.error:
+        return table, training
+    value = float(np.clip(table["rtfa"].trusted - gain.beyond.value, 0.0, 1.0))
+    wide = 1.96 * float(np.hypot(gain.beyond.error, table["rtfa"].measured_error or 0.0))
+    row = Prediction(
+        SHARES,
+        accuracy=Quantity(value, max(value - wide, 0.0), min(value + wide, 1.0)),
+        new=table["fedavg"].new,
+        measured=gain.shares,
+        measured_error=gain.beyond.error,
+        trusted=value,
+        note="measured against rtfa on held-out samples, not predicted",
+    )
+    return table | {SHARES: row}, training | {SHARES: training["fedavg"] | gain.settings}
 
 
 def choose_accuracy(table: dict[str, Prediction]) -> str:

@@ -38,7 +38,7 @@ from fedasym.training.settings import Settings as Checked
 from fedasym.training.training import find_algorithms, grid_of, read_grid
 
 if TYPE_CHECKING:
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
 try:
     from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
@@ -477,7 +477,7 @@ def load_data(data: Data | None) -> Federation:
 def read_source(data: Data) -> Federation:
     """All clients of the source."""
     if data.features is not None:
-        from fedasym.pretraining.recipes import features_file
+        from fedasym.pretraining import features_file
 
         return Federation.from_safetensors(features_file(data.features))
     from fedasym import data as datasets

@@ -19,9 +19,9 @@ from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import REGISTRY, describe_algorithm
 from fedasym.core.numbers import number
 from fedasym.core.privacy import Release, read_privacy, spend_together
+from fedasym.experiments import describe_numbers
 from fedasym.experiments.fields import BATCH, Axes, Grid, Record, Values, check_grid, combinations
 from fedasym.experiments.folder import key_of
-from fedasym.experiments.spec import describe_numbers
 from fedasym.training.convergence import PAPER_STEPS
 from fedasym.training.settings import Settings as Checked
 from fedasym.training.settings import own_settings, resolve_protocol, used_settings
@@ -30,7 +30,7 @@ from fedasym.training.training import COHORT
 if TYPE_CHECKING:
     import polars as pl
 
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
 
 NUMBERS = "fedasym numbers 1"  # to be raised when training gives other numbers
@@ -351,6 +351,7 @@ def server_settings(name: str) -> tuple[str, ...]:
     """The settings that the shared model of an algorithm depends on."""
     algorithm = REGISTRY[name]
     of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()}
+    of_client |= set(algorithm.correction.settings()) if algorithm.correction else set()
     of_client -= set(algorithm.server.settings())
     return tuple(axis for axis in used_settings(algorithm) if axis not in of_client)
 

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
 from fedasym.training.settings import Protocol
-from fedasym.training.twin import personal_rows
+from fedasym.training.twin import personal_rows, pooled_shares
 
 
 class RowTable(NamedTuple):
@@ -66,6 +66,8 @@ class Packed(NamedTuple):
     personal: Array | None = None
     # (m, width, width) products of a client's training rows, for the Gram form
     grams: Array | None = None
+    # (splits, outputs) shares of the classes among all training samples
+    shares: Array | None = None
 
 
 class Sizes(NamedTuple):
@@ -107,7 +109,11 @@ def pack(
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
         data, sizes = stack_splits(kept[*key, "samples"], federation, splits)
-        data = data._replace(personal=own_rows(federation, protocol, np.dtype(precision)))
+        dealt = [federation.resplit(number, fractions=None) for number in splits]
+        data = data._replace(
+            personal=own_rows(federation, protocol, np.dtype(precision)),
+            shares=class_shares(dealt, protocol, precision),
+        )
         grams = all_grams(data.training, width) if width else None
         return data._replace(grams=grams), sizes
     if key not in kept:
@@ -130,7 +136,22 @@ def pack_split(
     numbers = (put_on_device(counts.astype(np.int32)) for counts in (train, validation, test))
     data = Packed(training, tested, *numbers)
     own = own_rows(federation, protocol, dtype)
-    return data._replace(personal=own), Sizes(train, validation + test)
+    shares = class_shares([federation], protocol, dtype.name)
+    return data._replace(personal=own, shares=shares), Sizes(train, validation + test)
+
+
+def class_shares(
+    federations: Sequence[Federation], protocol: Protocol, precision: str
+) -> Array | None:
+    """The pooled shares of the classes in each split; outputs that only fill a shape have 1."""
+    first = federations[0]
+    if first.classes is None:
+        return None
+    shares = np.ones((len(federations), padded_size(first.outputs, precision)))
+    for place, each in enumerate(federations):
+        shares[place, : first.outputs] = pooled_shares(each, protocol)
+    wide = "float64" if precision == "float64" else "float32"
+    return put_on_device(shares.astype(wide))
 
 
 def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Algorithm, ClientStage, ServerStage, registry
+from fedasym.algorithms import Algorithm, ClientStage, ScoreStage, ServerStage, registry
 from fedasym.core.runtime import physical_memory
 from fedasym.data.splits import COHORT, TRAINING, Integers, Words, mix_hash, random_orders
 from fedasym.training.privacy import PrivateRounds, draw_noise, plan_private_rounds
@@ -142,11 +142,16 @@ class ServerWork(NamedTuple):
 
 
 class ClientWork(NamedTuple):
-    """What is compiled of a client stage, and its epochs or steps; no stage: the server's work."""
+    """What is compiled of a client stage, and its epochs or steps; no stage: the server's work.
+
+    correction: what is added to the scores of its models, without its numbers; they are beside it.
+    """
 
     stage: ClientStage | None
     epochs: int | None = None
     steps: int = 0
+    correction: ScoreStage | None = None
+    numbers: tuple[tuple[str, float], ...] = ()
 
     @property
     def still(self) -> bool:
@@ -198,7 +203,18 @@ def server_work(
 def client_work(
     algorithm: Algorithm, settings: Settings, protocol: Protocol
 ) -> tuple[ClientWork, Numbers]:
-    """The client stage's program and rates; alone, a client trains an epoch per round."""
+    """The client stage's program and rates, and the correction of its scores."""
+    work, rates = own_work(algorithm, settings, protocol)
+    if algorithm.correction is None:
+        return work, rates
+    stage, numbers = split_stage(bind_stage(algorithm.correction, settings, protocol))
+    return work._replace(correction=stage, numbers=tuple(numbers.items())), rates
+
+
+def own_work(
+    algorithm: Algorithm, settings: Settings, protocol: Protocol
+) -> tuple[ClientWork, Numbers]:
+    """The same without its scores' correction; alone, a client trains an epoch per round."""
     if algorithm.personal_from_server:
         return ClientWork(None), ()
     bound = bind_stage(algorithm.personalise, settings, protocol)
@@ -223,8 +239,11 @@ def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
 
 
 def way_of(client: ClientWork, rates: Hashable, alone: bool) -> Hashable:
-    """What client stages that walk one way share: they differ only in the number of passes."""
-    return client if alone or client.epochs is None else (client.stage, rates)
+    """What client stages that walk one way share: they differ only in the number of passes, and in
+    the correction of their scores.
+    """
+    plain = client._replace(correction=None, numbers=())
+    return (plain if alone or client.epochs is None else client.stage, rates)
 
 
 # compiled programs for one client stage, at most; more for sequences, whose steps cost more

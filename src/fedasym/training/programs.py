@@ -256,19 +256,21 @@ def personalise(
     rows: Array,
     rates: Rates,
     stops: Array,
+    scored: Rates | None = None,
 ) -> Array:
     """Hits and losses of the members' models after `stops` steps.
 
     Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits
     differ; rows (seeds, members, steps, batches a step, batch); rates (servers, configurations);
     the result (seeds, members, servers, configurations, stops, [validation, test], [hits, loss]),
-    with training as a third side in regression.
+    with training as a third side in regression. scored: (corrections,) numbers of the program's
+    correction; the result has then one more axis, the plain scores first.
     """
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
     def of_seed(shared: Array, members: Array, rows: Array) -> Array:
         def of_member(member_rows: tuple[Array, Array]) -> Array:
-            return one_client(program, data, shared, *member_rows, rates, bounds)
+            return one_client(program, data, shared, *member_rows, rates, bounds, scored)
 
         return (
             jax.vmap(of_member)((members, rows))
@@ -289,13 +291,15 @@ def one_client(
     rows: Array,
     rates: Rates,
     bounds: Array,
+    scored: Rates | None,
 ) -> Array:
     """One client under every server's shared model and every configuration of the client stage."""
     planned = batches_of(data, member, rows)
+    offsets = offsets_of(program, data, member, scored)
 
     def of_server(shared: Array, rates: Rates) -> Array:
         space = space_of(program, data, member, shared)
-        examine = examiner(program, data, member, space, shared)
+        examine = examiner(program, data, member, space, shared, offsets)
 
         def of_configuration(rates: Rates) -> Array:
             def segment(state: tuple[Point, Any], bound: Array) -> tuple[tuple[Point, Any], Array]:
@@ -318,6 +322,7 @@ def examine_kept(
     members: Array,
     slots: Array,
     rates: Rates,
+    scored: Rates | None = None,
 ) -> Array:
     """Hits and losses of members' models, where clients keep these from round to round.
 
@@ -329,13 +334,14 @@ def examine_kept(
     def of_seed(shared: Array, kept: Any, members: Array, slots: Array) -> Array:
         def of_member(member_slot: tuple[Array, Array]) -> Array:
             member, slot = member_slot
+            offsets = offsets_of(program, data, member, scored)
 
             def of_server(shared: Array, kept: Any, rates: Rates) -> Array:
                 mine = as_models(jax.tree.map(lambda leaf: leaf[slot], kept), shared)
                 own = bound_stage(program, rates).personal_model(ModelSum.at(shared), mine)
                 point = jnp.where(data.trained[member] > 0, carry_out_matrix(own, shared), shared)
                 space = space_of(program, data, member, shared)
-                return examiner(program, data, member, space, shared)(point)[None, None]
+                return examiner(program, data, member, space, shared, offsets)(point)[None, None]
 
             return vectorise(of_server, shared, kept, alone)
 
@@ -356,15 +362,43 @@ def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> 
     return carry_out(space, program.stage.personal_model(ModelSum.at(point), carried), point)
 
 
+def offsets_of(program: Program, data: Packed, member: Array, scored: Rates | None) -> Array | None:
+    """What a client's tested outputs get added, (1 + corrections, outputs): nothing, then each."""
+    if program.correction is None or scored is None:
+        return None
+    correction = program.correction
+    assert data.shares is not None
+    splits, outputs = data.shares.shape
+    pooled = data.shares[member // (len(data.trained) // splits)]
+    training = data.training
+    first = training.first[member]
+    mine = jnp.arange(program.width) < data.trained[member]
+    labels = training.read(training.labels, first, program.width)
+    mine = jnp.broadcast_to(mine.reshape(-1, *(1,) * (labels.ndim - 1)), labels.shape)
+    if training.real is not None:
+        mine &= training.read(training.real, first, program.width)
+    held = mine.ravel().astype(pooled.dtype)
+    counts = jnp.zeros(outputs, pooled.dtype).at[labels.ravel()].add(held)
+    corrected = jax.vmap(lambda numbers: correction.at(**numbers).offset(counts, pooled))(
+        dict(scored)
+    )
+    return jnp.concatenate([jnp.zeros((1, outputs), pooled.dtype), corrected])
+
+
 def examiner(
-    program: Program, data: Packed, member: Array, space: Space, shared: Array
+    program: Program,
+    data: Packed,
+    member: Array,
+    space: Space,
+    shared: Array,
+    offsets: Array | None = None,
 ) -> Callable[[Point], Array]:
     """Tests a point on a client's validation and test rows: ([validation, test], [hits, loss]).
 
     Values that are predicted for single samples have a third row, training, by which convergence is
-    judged.
+    judged. offsets: added to the outputs, each for itself: one more axis.
     """
-    tested = tester(program, data, member, space, shared)
+    tested = tester(program, data, member, space, shared, offsets)
     if not is_judged(program, data):
         return tested
     x = client_rows(program, data, member)
@@ -397,11 +431,26 @@ def score_training(program: Program, data: Packed, member: Array, outputs: Array
 
 
 def tester(
-    program: Program, data: Packed, member: Array, space: Space, shared: Array
+    program: Program,
+    data: Packed,
+    member: Array,
+    space: Space,
+    shared: Array,
+    offsets: Array | None,
 ) -> Callable[[Point], Array]:
     """The function that tests a point on rows that it was not trained on."""
     block = partial(data.tested.read, data.tested.features, count=program.block)
     first = data.tested.first[member]
+
+    def count(start: Array, outputs: Array) -> Array:
+        if offsets is None:
+            return tally(program, data, member, start, outputs)
+
+        def added(offset: Array) -> Array:
+            return tally(program, data, member, start, outputs + offset)
+
+        return jnp.moveaxis(lax.map(added, offsets), 0, -1)
+
     if isinstance(space, Matrix):
         blocks = jnp.arange(-(-program.tested // program.block), dtype=jnp.int32) * program.block
 
@@ -409,7 +458,7 @@ def tester(
             def part(start: Array) -> Array:
                 rows = flat_rows(block(first + start))
                 outputs = mask_filling(jnp.matmul(rows, point), program.classes)
-                return tally(program, data, member, start, outputs)
+                return count(start, outputs)
 
             return part(blocks[0]) if len(blocks) == 1 else lax.map(part, blocks).sum(0)
 
@@ -420,7 +469,7 @@ def tester(
 
     def examine_span(point: Coordinates) -> Array:
         outputs = point.scale * first_outputs + jnp.matmul(products, point.amounts)
-        return tally(program, data, member, jnp.int32(0), outputs)
+        return count(jnp.int32(0), outputs)
 
     return examine_span
 

@@ -326,7 +326,7 @@ def own_settings(algorithm: Algorithm) -> dict[str, Setting]:
 
 def default_of(algorithm: Algorithm, name: str) -> Any:
     """The value that an algorithm's own setting has where nobody says another."""
-    stage = algorithm.server if name in algorithm.server.settings() else algorithm.personalise
+    stage = next(each for each in algorithm.parts.values() if name in each.settings())
     value = getattr(stage, name)
     return stage.settings()[name].usual if value is None else value
 

@@ -180,10 +180,12 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
     protocol = protocol_in(about["protocol"])
     m, rounds = len(roster.clients), len(arrays["rounds"])
     head = (roster.dimension + protocol.intercept, roster.outputs)
+    # which class shares are added to
+    last = protocol.intercept or algorithm.correction is not None
     shapes = dict.fromkeys(COUNTED, (rounds, m, 2)) | {
         "rounds": (rounds,),
         "totals": (m, 2),
-        "heads": (m, *head),
+        "heads": (m, roster.dimension + last, roster.outputs),
     }
     shapes |= {
         "shared": head,

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, find
-from fedasym.algorithms.registry import REGISTRY
+from fedasym.algorithms.registry import REGISTRY, SHARED
 from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import Progress, check_progress
@@ -73,6 +73,16 @@ def check_own(algorithms: Sequence[Algorithm], told: Iterable[str]) -> None:
     for name in told:
         if name not in known:
             raise unknown_name("setting", name, known)
+
+
+def check_corrections(algorithms: Sequence[Algorithm], federation: Federation) -> None:
+    """Refuse corrections of classes' scores where numbers are predicted."""
+    for algorithm in algorithms:
+        if algorithm.correction is not None and federation.classes is None:
+            raise InvalidInput(
+                f"{algorithm.name} adds the shares of a client's classes, and these labels are"
+                f" numbers: train {algorithm.name.removesuffix(SHARED)}"
+            )
 
 
 def check_whole_numbers(name: str, values: Iterable[int]) -> list[int]:
@@ -277,6 +287,7 @@ def train(
     numbers = check_whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(check_whole_numbers("splits", splits))
     check_own(chosen, settings)
+    check_corrections(chosen, federation)
     told = {name: default_for(name) for name in SETTINGS} | settings
     rules = resolve_protocol(protocol, intercept, federation.intercept)
     jobs = list_configurations(

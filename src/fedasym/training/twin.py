@@ -18,6 +18,7 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.stages import Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
@@ -91,9 +92,12 @@ def run(
     # nothing, for most
     kept = {client.name: server.init_client(W) for client in clients}
     common = server.init_server(W)
+    pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     for r in range(settings.rounds + 1):
         if r in settings.evaluated:
-            own = {one.name: own_head(algorithm, one, W, r, kept[one.name]) for one in clients}
+            own = {
+                one.name: own_head(algorithm, one, W, r, kept[one.name], pooled) for one in clients
+            }
             yield Snapshot(r, W, own)
         if r == settings.rounds or algorithm.shares_nothing:
             continue
@@ -156,11 +160,49 @@ def local_work(
     return Work(w, *stage.finish(w, W, state, rate, client.settings.local_steps))
 
 
-def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = None) -> Head:
+def own_head(
+    algorithm: Algorithm,
+    client: Client,
+    W: Head,
+    r: int,
+    kept: Any = None,
+    pooled: Head | None = None,
+) -> Head:
     """The client's own head after r rounds; a client without training samples keeps the shared one.
 
     kept: what the client keeps from round to round, where its own head is a part of that.
+    pooled: the shares of the classes among all clients' samples, for a correction of the scores;
+        its numbers are added to the intercept, which a head without one gets.
     """
+    w = trained_head(algorithm, client, W, r, kept)
+    if algorithm.correction is None:
+        return w
+    assert pooled is not None
+    stage = bind_stage(algorithm.correction, client.settings, client.protocol)
+    offset = stage.offset(client.counts, np.asarray(pooled, client.dtype))
+    if client.protocol.intercept:
+        return np.concatenate([w[:-1], w[-1:] + offset])
+    return np.concatenate([w, offset[None]])
+
+
+def pooled_shares(federation: Federation, protocol: Protocol) -> Head:
+    """The shares of the classes among all training samples."""
+    rows = np.flatnonzero(federation.split == 0)
+    return pool_shares(class_counts(federation, rows, protocol.count_padding))
+
+
+def class_counts(federation: Federation, rows: Integers, padding: bool) -> Head:
+    """How many of these samples (or positions) have each class."""
+    if federation.classes is None:
+        raise InvalidInput("class shares are for classes, and these are numbers to predict")
+    labels = federation.labels[rows]
+    if federation.mask is not None and not padding:
+        labels = labels[federation.mask[rows]]
+    return np.bincount(labels.ravel(), minlength=federation.outputs).astype(float)
+
+
+def trained_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = None) -> Head:
+    """The head that a client's steps make of the shared one."""
     settings, protocol = client.settings, client.protocol
     own = None if algorithm.shares_nothing else client.own
     if client.n == 0:
@@ -197,11 +239,12 @@ def personal_head(
 ) -> Head:
     """One client's head as `run` has it; where clients keep theirs, from all rounds once more."""
     check_trainable(algorithm)
+    pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     if algorithm.personal_from_server and algorithm.server.keeps_client():
         again = run(algorithm, federation, settings, protocol, seed, dtype)
         return next(found.personal[client] for found in again if found.round == round)
     one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
-    return own_head(algorithm, one, np.asarray(shared, dtype), round)
+    return own_head(algorithm, one, np.asarray(shared, dtype), round, pooled=pooled)
 
 
 Heads = Head | Mapping[Any, Head]  # one for all clients, or one for each
@@ -387,6 +430,12 @@ class Client:
     def n(self) -> int:
         """How many there are."""
         return len(self.rows)
+
+    @cached_property
+    def counts(self) -> Head:
+        """How many of them have each class."""
+        found = class_counts(self.federation, self.rows, self.protocol.count_padding)
+        return found.astype(self.dtype)
 
     @cached_property
     def own(self) -> Mask:

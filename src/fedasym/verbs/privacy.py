@@ -20,9 +20,9 @@ from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import Array, number, one_float
 from fedasym.core.privacy import Privacy
 from fedasym.results.regimes import PrivacyCosts
-from fedasym.verbs.prediction import predict
+from fedasym.verbs import predict
 from fedasym.verbs.rounds import MOST_ROUNDS, check_shared, read_plan_numbers, rounds
-from fedasym.worlds.population import Population
+from fedasym.worlds import Population
 
 ROUNDS = (2, 4, 8, 16, 32, 64, 128)
 EPSILONS = (0.5, 1, 2, 4, 8)

@@ -20,9 +20,9 @@ from fedasym.core.numbers import MOST, Array, floats, number, whole
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.results import LOSS, Comparison, Risk
 from fedasym.results.regimes import BYTES, Rounds
+from fedasym.theory import Worlds, centre_energy, flatten
 from fedasym.theory.contours import subordinate
 from fedasym.theory.filters import DescentFilter
-from fedasym.theory.limits import Worlds, centre_energy, flatten
 from fedasym.theory.pooled import newcomer_risk_per_atom
 from fedasym.theory.rounds import (
     ErrorEnergies,
@@ -39,8 +39,8 @@ from fedasym.theory.rounds import (
     moments_of_steps,
     scatter_matrix,
 )
-from fedasym.verbs.prediction import FORMULA, LearningTask, PredictionRequest, box, collect, task_of
-from fedasym.worlds.population import Population
+from fedasym.verbs import FORMULA, LearningTask, PredictionRequest, box, collect, task_of
+from fedasym.worlds import Population
 
 REPORTED = 40  # rounds of a path, unless others are asked for
 MANY_SETTINGS = 2000  # of more, only the last round is reported
