@@ -110,6 +110,7 @@ def train(
     protocol: str | None = None,
     intercept: bool | None = None,
     precision: str = "float32",
+    decompose: Annotated[bool, Parameter(negative="")] = False,
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
 ) -> None:
@@ -134,6 +135,8 @@ def train(
     precision
         float32, float64, mixed (float32 whose products an accelerator may shorten) or, for
         sequences, bfloat16.
+    decompose
+        Show where the gains come from instead of the runs: label shift, feature shift, the rest.
     """
     remember_compilations()
     federation = read_federation(data, columns, show=not output.json)
@@ -150,7 +153,7 @@ def train(
             progress=progress,
         )
     assert isinstance(result, fa.Histories)
-    show(result, output)
+    show(result.decompose() if decompose else result, output)
     if any(history.interrupted for history in result):
         raise SystemExit(STOPPED)
 
