@@ -113,6 +113,7 @@ def train(
     intercept: bool | None = None,
     precision: str = "float32",
     privacy: PrivacyOptions = PRIVACY,
+    decompose: Annotated[bool, Parameter(negative="")] = False,
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
 ) -> None:
@@ -137,6 +138,8 @@ def train(
     precision
         float32, float64, mixed (float32 whose products an accelerator may shorten) or, for
         sequences, bfloat16.
+    decompose
+        Show where the gains come from instead of the runs: label shift, feature shift, the rest.
     """
     remember_compilations()
     federation = read_federation(data, columns, show=not output.json)
@@ -154,7 +157,7 @@ def train(
             progress=progress,
         )
     assert isinstance(result, fa.Histories)
-    show(result, output)
+    show(result.decompose() if decompose else result, output)
     if any(history.interrupted for history in result):
         raise SystemExit(STOPPED)
 

@@ -104,10 +104,10 @@ class Piece:
         return [*known.values(), *single]
 
     def brought_settings(self) -> dict[str, bool]:
-        """The settings that these algorithms bring, and whether they are whole numbers."""
+        """The settings that its algorithms bring, and whether they are whole numbers."""
         return {
             name: each.whole
-            for algorithm in self.brought.values()
+            for algorithm in (self.brought.get(name) or REGISTRY[name] for name in self.grid)
             for name, each in own_settings(algorithm).items()
         }
 
