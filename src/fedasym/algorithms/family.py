@@ -18,6 +18,7 @@ import numpy as np
 
 from fedasym.algorithms.methods import Average, Interpolate, Keep, Moreau, Ridge, descent_factors
 from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm
+from fedasym.algorithms import servers
 from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage, setting
 
 SHARED_GRID = (0.001, 0.01, 0.1, 1)
@@ -58,11 +59,7 @@ class GramRidge(AverageRidge):
     Fed3R): the fit and the limit of `AverageRidge`, whatever the partition.
     """
 
-    untrainable = (
-        "is solved in one round, not by steps: fa.linear.fit takes all samples (one-hot classes by"
-        " fa.linear.one_hot), and fa.linear.GramSums is what each client sends; fedavg_ridge is"
-        " trained by steps"
-    )
+    reads_sums = True
 
 
 class MoreauRidge(Moreau):
@@ -253,6 +250,7 @@ FAMILY = {
             reference="He et al. 2025; Fani et al. 2024",
             colour="#bf812d",
             marker="1",
+            grid={"shared_ridge": SHARED_GRID},
         ),
         Algorithm(
             "pfedme_ridge",
@@ -285,7 +283,8 @@ def alias(name: str, target: str, note: str, reference: str) -> Algorithm:
 ALIASES = {
     each.name: each
     for each in (
-        alias("ditto", "rtfa", "rtfa at its optimum: same limit", "Li et al. 2021"),
+        alias("ditto_limit", "rtfa", "rtfa: where ditto ends", "Li et al. 2021"),
+        alias("hypcluster", "ifca", "ifca by its authors' name", "Mansour et al. 2020"),
         alias("per_fedavg", "maml", "maml, by its authors' name", "Fallah et al. 2020"),
         alias("per_fedavg_fo", "maml_fo", "maml_fo: first order", "Fallah et al. 2020"),
         alias("per_fedavg_hf", "maml_hf", "maml_hf: Hessian by differences", "Fallah et al. 2020"),

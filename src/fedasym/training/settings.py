@@ -343,7 +343,7 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
     server, client = algorithm.server, algorithm.personalise
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
-        used |= {"cohort", "local_steps", "server_step"}
+        used |= set() if server.reads_sums else {"cohort", "local_steps", "server_step"}
         used |= server.relevant_settings() - fixed_settings(server)
     if algorithm.takes_own_steps:
         used |= {"local_step"} if "local_step" not in client.settings() else set()

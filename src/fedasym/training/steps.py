@@ -382,6 +382,7 @@ class Program:
     block: int = 0  # rows tested at a time
     classes: int = 0  # real outputs, where heads have more to fill up their shape
     personal: bool = False  # a client stage: what moves is a client's own model
+    server: ServerStage | None = None  # which says where clients begin, if not at the shared model
 
 
 def bound_stage(program: Program, rates: Rates) -> ServerStage:
