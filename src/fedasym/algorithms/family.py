@@ -16,9 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from fedasym.algorithms import servers
 from fedasym.algorithms.methods import Average, Interpolate, Keep, Moreau, Ridge, descent_factors
 from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm
-from fedasym.algorithms import servers
 from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage, setting
 
 SHARED_GRID = (0.001, 0.01, 0.1, 1)
@@ -272,7 +272,7 @@ FAMILY = {
 
 def alias(name: str, target: str, note: str, reference: str) -> Algorithm:
     """An algorithm that is another one under a new name, with the sentence that says so."""
-    same = FAMILY[target] if target in FAMILY else REGISTRY[target]
+    same = {**REGISTRY, **servers.ROUNDS, **FAMILY}[target]
     told = f"{name} is {note}."
     grid = {key: list(values) for key, values in same.default_grid().items()}
     return replace(
@@ -306,8 +306,11 @@ ALIASES = {
     )
 }
 REGISTRY.include(
-    [*FAMILY.values(), *ALIASES.values()],
-    [AverageRidge, GramRidge, MoreauRidge, Prox, LocalSteps, ModelMixture, DirectedRidge],
+    [*servers.ROUNDS.values(), *FAMILY.values(), *ALIASES.values()],
+    [
+        *servers.STAGES,
+        *(AverageRidge, GramRidge, MoreauRidge, Prox, LocalSteps, ModelMixture, DirectedRidge),
+    ],
 )
 
 
@@ -321,13 +324,14 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
     (['predict', 'simulate', 'fit', 'train', 'deploy'], 'train')
     """
     server, client = algorithm.stages
-    weighed = algorithm.shares_nothing or server.owns("weight")
+    weighed = algorithm.shares_nothing or server.owns("weight") or server.group_stage is not None
     filtered = client.own_stage is not None or client.owns("keep")
-    takes = algorithm.shares_nothing or server.owns("step")
+    takes = algorithm.shares_nothing or server.owns("step") or server.reads_sums
     trained = takes and (client.step_count == 0 or client.owns("step"))
     trained = trained and not (server.untrainable or client.untrainable)
     deployed = trained and not algorithm.shares_nothing and not server.has_memory()
     able = dict.fromkeys(("predict", "simulate", "fit"), weighed and filtered)
+    able["fit"] = able["fit"] and server.group_stage is None
     able |= {"train": trained, "deploy": deployed}
     return [verb for verb in VERBS if able[verb]]
 
@@ -336,7 +340,7 @@ def overview() -> list[dict[str, str]]:
     """Every algorithm that has a name: what it does, whom it equals, and which verbs take it.
 
     >>> import fedasym as fa
-    >>> [each["alias of"] for each in fa.algorithms.overview() if each["algorithm"] == "ditto"]
+    >>> [each["limit of"] for each in fa.algorithms.overview() if each["algorithm"] == "ditto"]
     ['rtfa']
     """
     return [
@@ -344,6 +348,7 @@ def overview() -> list[dict[str, str]]:
             "algorithm": name,
             "words": each.words,
             "alias of": each.alias_of,
+            "limit of": each.limit_of,
             "verbs": ", ".join(verbs_of(each)),
             "settings": ", ".join(each.settings),
             "reference": each.reference,

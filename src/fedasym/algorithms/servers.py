@@ -1,5 +1,6 @@
-"""Algorithms whose clients or server keep something from round to round: control variates, penalties
-that learn, server optimisers, personal models beside the shared one, and a model for each cluster.
+"""Algorithms whose clients or server keep something from round to round: control variates,
+penalties that learn, server optimisers, personal models beside the shared one, and a model for each
+cluster.
 
 All but the last end where FedAvg does: on a linear head they have its weight b(x) = 1, its limits
 and its exact fits, and differ in how many rounds they take. They are written once, for the plain
@@ -14,7 +15,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from fedasym.algorithms.methods import Keep, Ridge
+from fedasym.algorithms.methods import Average, Keep, Ridge
 from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm
 from fedasym.algorithms.stages import (
     Array,
@@ -50,11 +51,11 @@ class ControlVariates(AverageRounds):
     """
 
     def init_client(self, w: Any) -> Any:
-        """c_i, the client's control variate."""
+        """The client's control variate c_i."""
         return 0 * w
 
     def init_server(self, w: Any) -> Any:
-        """c, the mean of the clients'."""
+        """The mean c of the clients' control variates."""
         return 0 * w
 
     def step(  # type: ignore[override]
@@ -89,11 +90,11 @@ class DynamicPenalty(AverageRounds):
     )
 
     def init_client(self, w: Any) -> Any:
-        """h_i, the client's gradient where it stopped last."""
+        """The vector h_i: the client's gradient where it stopped last."""
         return 0 * w
 
     def init_server(self, w: Any) -> Any:
-        """h, the mean of the clients'."""
+        """The vector h: the mean of the clients'."""
         return 0 * w
 
     def step(  # type: ignore[override]
@@ -104,13 +105,13 @@ class DynamicPenalty(AverageRounds):
         return w - rate * (gradient(w) - own + self.penalty * (w - start)), state
 
     def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
-        """h_i - penalty (w - W)."""
+        """The vector h_i - penalty (w - W)."""
         return state[0] - self.penalty * (w - start), None
 
     def update(  # type: ignore[override]
         self, w: Any, change: Any, common: Any, sent: Any, portion: float
     ) -> Any:
-        """h - penalty x the clients' mean change; the mean model less h/penalty."""
+        """The vector h - penalty x the clients' mean change; the mean model less h/penalty."""
         common = common - self.penalty * portion * change
         return w + change - common / self.penalty, common
 
@@ -175,7 +176,7 @@ class ServerMomentum(AverageRounds):
     def update(  # type: ignore[override]
         self, w: Any, change: Any, speed: Any, sent: Any, portion: float
     ) -> Any:
-        """v = momentum v + change; w + rate v."""
+        """The speed v = momentum v + change; the model w + rate v."""
         speed = self.momentum * speed + change
         return w + self.server_rate * speed, speed
 
@@ -208,7 +209,7 @@ class ServerAdam(AverageRounds):
     def update(  # type: ignore[override]
         self, w: Any, change: Any, moments: Any, sent: Any, portion: float
     ) -> Any:
-        """m and v without the weight of their start; w + rate m/(sqrt(v) + floor)."""
+        """Moments m and v without the weight of their start; w + rate m/(sqrt(v) + floor)."""
         m, v, unseen, unseen2 = moments
         m = self.momentum * m + (1 - self.momentum) * change
         v = self.second_momentum * v + (1 - self.second_momentum) * change**2
@@ -241,7 +242,7 @@ class PersonalRounds(AverageRounds):
         return 2
 
     def init_client(self, w: Any) -> Any:
-        """v, the client's own model."""
+        """The client's own model v."""
         return w
 
     def step(  # type: ignore[override]
@@ -256,7 +257,7 @@ class PersonalRounds(AverageRounds):
         return w - rate * parts(w), (later, common)
 
     def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
-        """V is kept."""
+        """The own model v is kept."""
         return state[0], None
 
     def gives_personal(self, client: ClientStage) -> bool:
@@ -264,7 +265,7 @@ class PersonalRounds(AverageRounds):
         return client.linear_objective is Objective.PENALISED
 
     def personal_model(self, w: Any, state: Any) -> Any:
-        """V."""
+        """The own model v."""
         return state
 
 
@@ -272,11 +273,27 @@ class ClusterModels(ServerStage):
     """Server stage: a model for each of `clusters` groups of clients; a client works on the one
     that has the least loss on its samples, and the server averages within groups (IFCA,
     HypCluster).
+
+    In large dimension clients find their cluster without fail, as losses differ by more than their
+    noise: a cluster is a population of its own, of fewer clients and a smaller radius. Where
+    clients come in no clusters (between 0) groups only make clients fewer.
     """
 
     clusters: int = setting(
         default=3, least=1, meaning="models, one for each group of clients", grid=(2, 3, 5)
     )
+    between: float = setting(
+        default=0.0, least=0, most=1, meaning="share of radius^2 between clusters, in limits"
+    )
+
+    @property
+    def group_stage(self) -> ServerStage:
+        """FedAvg."""
+        return Average()
+
+    def relevant_settings(self) -> set[str]:
+        """In training, data say how far clusters are apart."""
+        return {"clusters"}
 
     @property
     def start_models(self) -> int:
@@ -400,15 +417,12 @@ ROUNDS = {
         ),
     )
 }
-REGISTRY.include(
-    ROUNDS.values(),
-    [
-        ControlVariates,
-        DynamicPenalty,
-        NormalisedSteps,
-        ServerMomentum,
-        ServerAdam,
-        PersonalRounds,
-        ClusterModels,
-    ],
+STAGES = (
+    ControlVariates,
+    DynamicPenalty,
+    NormalisedSteps,
+    ServerMomentum,
+    ServerAdam,
+    PersonalRounds,
+    ClusterModels,
 )

@@ -378,6 +378,15 @@ class ServerStage(Stage, eq=False):
         """Whether its shared model is pulled towards zero, by the setting `shared_ridge`."""
         return "shared_ridge" in self.settings()
 
+    @property
+    def group_stage(self) -> ServerStage | None:
+        """Of a stage with a model for each group of clients: what it is within one; else None.
+
+        The setting `clusters` says how many groups there are, `between` which share of the squared
+        radius lies between their centres.
+        """
+        return None
+
     def gives_personal(self, client: ClientStage) -> bool:
         """Whether a client's own model comes from its work for the server, not from that stage."""
         return False

@@ -314,10 +314,11 @@ def check_trainable(algorithm: Algorithm) -> None:
 
 def own_settings(algorithm: Algorithm) -> dict[str, Setting]:
     """The numbers that an algorithm's stages bring beside those of every run, by name."""
+    relevant = set().union(*(stage.relevant_settings() for stage in algorithm.stages))
     numbers = {
         name: each
         for name, each in algorithm.settings.items()
-        if not each.choices and name != "steps"
+        if not each.choices and name != "steps" and name in relevant
     }
     return {name: each for name, each in numbers.items() if name not in SETTINGS}
 

@@ -118,7 +118,7 @@ def add_share(total: Any, share: float, sent: Any) -> Any:
         return total
     if isinstance(sent, tuple):
         totals = (None,) * len(sent) if total is None else total
-        return tuple(add_share(*each) for each in zip(totals, [share] * len(sent), sent))
+        return tuple(add_share(*each) for each in zip(totals, [share] * len(sent), sent, strict=True))
     return share * sent if total is None else total + share * sent
 
 
