@@ -32,8 +32,8 @@ from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
+from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
 CLOSE_LOSS = 0.005  # losses within this share are one: the simpler algorithm is taken

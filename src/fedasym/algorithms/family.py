@@ -18,7 +18,7 @@ import numpy as np
 
 from fedasym.algorithms import servers
 from fedasym.algorithms.methods import Average, Interpolate, Keep, Moreau, Ridge, descent_factors
-from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm
+from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm, with_shares
 from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage, setting
 
 SHARED_GRID = (0.001, 0.01, 0.1, 1)
@@ -272,7 +272,7 @@ FAMILY = {
 
 def alias(name: str, target: str, note: str, reference: str) -> Algorithm:
     """An algorithm that is another one under a new name, with the sentence that says so."""
-    same = {**REGISTRY, **servers.ROUNDS, **FAMILY}[target]
+    same = FAMILY.get(target) or servers.ROUNDS.get(target) or REGISTRY[target]
     told = f"{name} is {note}."
     grid = {key: list(values) for key, values in same.default_grid().items()}
     return replace(
@@ -305,8 +305,10 @@ ALIASES = {
         ),
     )
 }
+# any other by `<name>_share`, or share(name)
+SHARES = [with_shares(REGISTRY[name]) for name in ("fedavg", "ftfa", "rtfa")]
 REGISTRY.include(
-    [*servers.ROUNDS.values(), *FAMILY.values(), *ALIASES.values()],
+    [*servers.ROUNDS.values(), *FAMILY.values(), *SHARES, *ALIASES.values()],
     [
         *servers.STAGES,
         *(AverageRidge, GramRidge, MoreauRidge, Prox, LocalSteps, ModelMixture, DirectedRidge),
@@ -330,8 +332,9 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
     trained = takes and (client.step_count == 0 or client.owns("step"))
     trained = trained and not (server.untrainable or client.untrainable)
     deployed = trained and not algorithm.shares_nothing and not server.has_memory()
-    able = dict.fromkeys(("predict", "simulate", "fit"), weighed and filtered)
-    able["fit"] = able["fit"] and server.group_stage is None
+    formulas = weighed and filtered and algorithm.correction is None
+    able = dict.fromkeys(("predict", "simulate", "fit"), formulas)
+    able["fit"] = formulas and server.group_stage is None
     able |= {"train": trained, "deploy": deployed}
     return [verb for verb in VERBS if able[verb]]
 

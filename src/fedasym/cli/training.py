@@ -13,8 +13,10 @@ from cyclopts import Parameter
 import fedasym as fa
 from fedasym.cli import (
     OUTPUT,
+    PRIVACY,
     TRAINING,
     Output,
+    PrivacyOptions,
     app,
     names,
     parse_grid,
@@ -110,6 +112,7 @@ def train(
     protocol: str | None = None,
     intercept: bool | None = None,
     precision: str = "float32",
+    privacy: PrivacyOptions = PRIVACY,
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
 ) -> None:
@@ -147,6 +150,7 @@ def train(
             protocol=protocol,
             intercept=intercept,
             precision=precision,
+            privacy=privacy.budget(),
             progress=progress,
         )
     assert isinstance(result, fa.Histories)

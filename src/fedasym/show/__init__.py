@@ -4,8 +4,7 @@ from fedasym.core.runtime import fill
 
 ROLES = {
     "draw advice": ("fedasym.show.figures.classes", "draw_advice"),
-    "draw class counts": ("fedasym.show.figures.populations", "draw_class_counts"),
-    "draw what if": ("fedasym.show.figures.populations", "draw_what_if"),
+    "draw class counts": ("fedasym.show.figures.classes", "draw_class_counts"),
     "draw results": ("fedasym.show.figures.rounds", "draw_results"),
     "write advice": ("fedasym.show.advice", "write_advice"),
     "draw comparison of accuracies": ("fedasym.show.figures.classes", "draw_accuracies"),

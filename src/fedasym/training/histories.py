@@ -21,6 +21,7 @@ from fedasym.data.federation import Federation
 from fedasym.results import Result
 from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.history import COLUMNS, VALIDATION, History
+from fedasym.training.privacy import describe_spending
 from fedasym.training.settings import SETTINGS, Protocol, named_settings
 from fedasym.training.wording import (
     HEADS,
@@ -565,7 +566,8 @@ class Histories(Sequence[History], Result):
                 "seed": run.seed,
             }
             what |= {} if run.split is None else {"split": run.split}
-            ends = {"diverged": run.diverged, "interrupted": run.interrupted}
+            ends: dict[str, Any] = {"diverged": run.diverged, "interrupted": run.interrupted}
+            ends |= {} if run.privacy is None else {"privacy": asdict(run.privacy)}
             runs.append(
                 what
                 | {
@@ -600,6 +602,7 @@ class Histories(Sequence[History], Result):
         return (
             *self.remarks,
             *comparison_notes(self.ranked(), self.chosen()),
+            *describe_spending(self.runs),
             *client_notes(self.runs[0]),
         )
 

@@ -29,6 +29,7 @@ from fedasym.core.numbers import (
 from fedasym.data.federation import Federation
 from fedasym.results import Result
 from fedasym.training.convergence import NEAR, Exact
+from fedasym.training.privacy import NOT_COUNTED, PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.storage import Roster
 from fedasym.training.wording import (
@@ -81,6 +82,7 @@ class History(Result):
     exact: what the exact solutions reach on training samples, where there are any.
     heads: (clients, features, outputs) personal heads, where the history was loaded from a file.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
+    privacy: the epsilon that its rounds have spent, with which noise and clip; None: not private.
 
     >>> from fedasym.algorithms import PAPER
     >>> from fedasym.training.settings import TEXT
@@ -113,6 +115,7 @@ class History(Result):
     shared_training_losses: Sums | None = None
     exact: Exact | None = None
     heads: NDArray[np.floating[Any]] | None = None
+    privacy: PrivacySpent | None = None
 
     @property
     def accuracy(self) -> Array:
@@ -303,7 +306,7 @@ class History(Result):
         head = self.shared if client is None else self.personal(client)
         if head is None or not np.isfinite(head).all():
             raise InvalidInput(f"the model diverged and predicts nothing. {remedy(self)}")
-        outputs = x @ head[:d] + head[d] if self.protocol.intercept else x @ head
+        outputs = x @ head[:d] + head[d] if len(head) > d else x @ head
         if self.federation.classes is not None:
             return np.asarray(np.asarray(self.federation.classes)[outputs.argmax(-1)])
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
@@ -354,6 +357,7 @@ class History(Result):
             **{name: json_value(getattr(self, name)) for name in counted},
             "diverged": self.diverged,
             "interrupted": self.interrupted,
+            **({} if self.privacy is None else {"privacy": asdict(self.privacy)}),
             "notes": list(self.notes),
         }
         return json.dumps(held, indent=2)
@@ -369,7 +373,8 @@ class History(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know: divergence and its cure, interruption, clients not counted."""
-        return (*run_notes(self), *client_notes(self))
+        spent = () if self.privacy is None else (f"{self.privacy} {NOT_COUNTED}",)
+        return (*run_notes(self), *spent, *client_notes(self))
 
     def __str__(self) -> str:
         return "\n".join([*fold_line(self.title), "", *round_lines(self), *self.notes])

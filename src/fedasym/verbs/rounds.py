@@ -7,9 +7,9 @@ model is the limit for one client, with that error as more displacement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,12 +17,12 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms.registry import Algorithm, resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import MOST, Array, floats, number, whole
-from fedasym.core.privacy import Privacy
-from fedasym.results import LOSS
+from fedasym.core.privacy import Privacy, read_privacy
+from fedasym.results import LOSS, Comparison, Risk
 from fedasym.results.regimes import BYTES, Rounds
+from fedasym.theory import Worlds, centre_energy, flatten
 from fedasym.theory.contours import subordinate
 from fedasym.theory.filters import DescentFilter
-from fedasym.theory.limits import Worlds, centre_energy, flatten
 from fedasym.theory.pooled import newcomer_risk_per_atom
 from fedasym.theory.rounds import (
     ErrorEnergies,
@@ -36,8 +36,8 @@ from fedasym.theory.rounds import (
     integrate_moments,
     moments_of_steps,
 )
-from fedasym.verbs.prediction import task_of
-from fedasym.worlds.population import Population
+from fedasym.verbs import FORMULA, LearningTask, PredictionRequest, box, collect, task_of
+from fedasym.worlds import Population
 
 REPORTED = 40  # rounds of a path, unless others are asked for
 MANY_SETTINGS = 2000  # of more, only the last round is reported
@@ -171,6 +171,7 @@ def rounds(
     }
     if dimension is not None:
         dimension = whole("dimension", dimension, least=1)
+    privacy = read_privacy(privacy)
     check_budgets(given, dimension, max_bytes, privacy, clients)
     try:
         shape = np.broadcast_shapes(world.shape, *(values.shape for values in given.values()))
@@ -196,6 +197,54 @@ def rounds(
     if privacy is not None:
         start = replace(start, plan=spend_budget(start, chosen, privacy))
     return assemble_path(world, chosen, start, reported, shape, given, dimension, privacy)
+
+
+def predict_after_rounds(
+    task: LearningTask[Any],
+    worlds: Sequence[Any],
+    chosen: Sequence[Algorithm],
+    asked: PredictionRequest,
+    told: Mapping[str, Any],
+) -> Comparison[Risk]:
+    """All algorithms after so many rounds; those that share nothing as they always are.
+
+    told: settings of `rounds`, by name. See `fedasym.predict`.
+    """
+    if asked.several or asked.method != FORMULA:
+        what = "a list of populations" if asked.several else f"method={asked.method!r}"
+        raise InvalidInput(
+            f"rounds is given with {what}: rounds are predicted by formulas, for one Population"
+        )
+    world = worlds[0]
+    titles = []
+
+    def answer(algorithm: Algorithm) -> Risk:
+        if algorithm.shares_nothing:
+            alone = task.predict(worlds, [algorithm], replace(asked, clients=None, optional=False))
+            return cast(Risk, alone[algorithm.name])
+        path = rounds(world, algorithm, clients=asked.clients, **told)
+        titles.append(f"{world} · {path.title.rpartition(' · ')[2]}")
+        at = np.searchsorted(path.rounds, path.last)[..., None]
+        ends = (
+            None if part is None else np.take_along_axis(part, at, axis=-1)[..., 0]
+            for part in (path.bias, path.variance, path.ridge)
+        )
+        bias, variance, ridge = (
+            None if part is None else box(part, np.shape(part)) for part in ends
+        )
+        assert bias is not None
+        assert variance is not None
+        return Risk(bias, variance, ridge)
+
+    rows, notes = collect(chosen, asked.optional, answer)
+    last = read_plan_numbers("rounds", told["rounds"], 0, MOST_ROUNDS, integer=True)
+    count = f"{last.min():g}" if last.min() == last.max() else f"{last.min():g} to {last.max():g}"
+    notes.append(
+        f"After {count} rounds, for a client whose own samples hardly count in the shared model:"
+        " a new one, or one of many."
+    )
+    title = titles[0] if titles else str(world)
+    return Comparison(rows, title, tuple(notes), world=world, member=False)
 
 
 def check_shared(algorithm: Algorithm) -> None:
@@ -295,10 +344,6 @@ def check_budgets(
             )
     if privacy is None:
         return
-    if not isinstance(privacy, Privacy):
-        raise InvalidInput(
-            f"privacy is {privacy!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)"
-        )
     if clients is None or np.any(np.isinf(given["clients"])) or dimension is None:
         raise InvalidInput(
             "privacy depends on how many clients and unknowns there are: give clients and dimension"

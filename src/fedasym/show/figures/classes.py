@@ -1,4 +1,6 @@
-"""Figures by algorithm: accuracies, their paths and diagrams, intervals of advice, gains."""
+"""Figures of classes: who has which, accuracies, their paths and diagrams; and of advice: intervals
+by algorithm, gains.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array
+from fedasym.core.numbers import Array, plural
 from fedasym.results import ACCURACY, LOSS
-from fedasym.show.figures.style import (
+from fedasym.show.figures import (
     FAINT,
     GAIN,
     INK,
@@ -25,6 +26,7 @@ from fedasym.show.figures.style import (
     LOSE,
     PAPER,
     RIGHT,
+    SOFT,
     Screen,
     annotate_point,
     canvas,
@@ -36,10 +38,12 @@ from fedasym.show.figures.style import (
     save,
     wrap_caption,
 )
+from fedasym.show.figures.theory import draw_phases
+from fedasym.verbs import fine_tuning
 from fedasym.verbs.accuracies import over_ridges, ridges_about
-from fedasym.verbs.prediction import fine_tuning
 
 if TYPE_CHECKING:
+    from fedasym.data.federation import Federation
     from fedasym.results import Accuracy, Comparison, Result
     from fedasym.results.regimes import Diagram, FineTuning
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
@@ -55,6 +59,9 @@ OTHERS = {
 }
 NAMES = {"bayes": "bayes (ceiling)", "local": "local = ftfa, converged"}
 WRAP = 90  # characters of a line under the title
+MOST_CLIENTS = 60  # columns that can still be told apart
+MOST_CLASSES = 40  # rows whose names fit
+LARGEST = 130.0  # area of the largest disc, in square points
 DASHES: dict[str, Any] = {"bayes": (0, (1, 1.5)), "local": (0, (4, 3)), "fedavg": "-"}
 
 
@@ -196,36 +203,15 @@ def draw_accuracy_diagram(diagram: Diagram, path: str | Path) -> Path:
 
 def draw_accuracy_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
     """The lead over two parameters, with the boundary."""
-    (x_name, x), (y_name, y) = diagram.axes.items()
     most = max(float(np.nanmax(np.abs(diagram.gain))), 1e-6)
-    ends = [colour_method(diagram.second), PAPER, colour_method(diagram.first)]
-    ramp = LinearSegmentedColormap.from_list("winner", ends)
-    look: dict[str, Any] = {"cmap": ramp, "shading": "nearest", "rasterized": True}
-    shades = axes.pcolormesh(x, y, diagram.gain.T, norm=TwoSlopeNorm(0, -most, most), **look)
-    if diagram.boundary.size:
-        axes.scatter(diagram.boundary[:, 0], diagram.boundary[:, 1], s=3, color=INK, linewidths=0)
+    shades = draw_phases(axes, diagram, most, colour_method)
     bar = figure.colorbar(shades, ax=axes, shrink=0.85, pad=0.02)
     bar.set_label(f"percentage points by which {diagram.first} is ahead", fontsize=9, color=INK)
     bar.outline.set_visible(False)
-    for values, scale in ((x, axes.set_xscale), (y, axes.set_yscale)):
+    scales = (axes.set_xscale, axes.set_yscale)
+    for values, scale in zip(diagram.axes.values(), scales, strict=True):
         if values[0] > 0 and values[-1] / values[0] > 30:
             scale("log")
-    axes.set_xlabel(x_name, color=INK)
-    axes.set_ylabel(y_name, color=INK)
-    axes.set_xlim(x[0], x[-1])
-    axes.set_ylim(y[0], y[-1])
-    for name in (diagram.first, diagram.second):
-        won = diagram.winner == name
-        if won.mean() >= 0.02:
-            rows, columns = np.nonzero(won)
-            away = [
-                (index - np.median(index)) / size
-                for index, size in zip((rows, columns), won.shape, strict=True)
-            ]
-            at = np.argmin(away[0] ** 2 + away[1] ** 2)
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}
-            place = (x[rows[at]], y[columns[at]])
-            axes.text(*place, f"{name} wins", fontsize=10, color=INK, **style)
 
 
 def draw_simulated_accuracies(simulation: Simulation[SimulatedAccuracy], path: str | Path) -> Path:
@@ -256,6 +242,38 @@ def draw_simulated_accuracies(simulation: Simulation[SimulatedAccuracy], path: s
         "accuracy: simulated (dot, all trials) and predicted (tick)", fontsize=9, color=INK
     )
     wrap_caption(axes, "Simulated and predicted accuracy", simulation.title, WRAP)
+    return save(figure, path)
+
+
+def draw_class_counts(federation: Federation, path: str | Path) -> Path:
+    """A disc for every client and class, as large as the client's share of that class.
+
+    Of many clients, some evenly spread over all of them are shown.
+    """
+    counts = federation.class_counts()
+    m, classes = counts.shape
+    shown = np.unique(np.linspace(0, m - 1, min(m, MOST_CLIENTS)).astype(int))
+    shares = counts[shown] / np.maximum(counts[shown].sum(1, keepdims=True), 1)
+    figure, axes = canvas(
+        2.2 + 0.14 * max(len(shown), 20), 1.6 + 0.13 * min(max(classes, 10), 3 * MOST_CLASSES)
+    )
+    client, kind = np.nonzero(shares)
+    area = LARGEST * shares[client, kind] * min(1.0, 20 / classes + 0.3)
+    look: dict[str, Any] = {"color": INK, "alpha": 0.75, "linewidths": 0}
+    axes.scatter(client, kind, s=area, **look)
+    if classes <= MOST_CLASSES and federation.classes is not None:
+        axes.set_yticks(range(classes), [str(name)[:20] for name in federation.classes], fontsize=7)
+    axes.set_xlim(-1, len(shown))
+    axes.set_ylim(classes - 0.4, -0.6)
+    axes.set_axisbelow(True)
+    axes.grid(color=FAINT, linewidth=0.4)
+    axes.set_xticks([])
+    some = "" if len(shown) == m else f", {len(shown)} of {m} shown"
+    axes.set_xlabel(f"clients{some}", fontsize=9, color=INK)
+    axes.set_ylabel("classes", fontsize=9, color=SOFT)
+    has = float(np.median((counts > 0).sum(1)))
+    title = f"{plural(m, 'client')}: half have {has:g} of {classes} classes or fewer"
+    caption(axes, title, "a disc's area is the class's share of the client's samples")
     return save(figure, path)
 
 
