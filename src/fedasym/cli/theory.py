@@ -46,7 +46,8 @@ def algorithms(*, json: bool = False) -> None:
         return
     width = max(len(each["algorithm"]) for each in rows) + 2
     for each in rows:
-        told = f"{each['words'] or '-'}"
+        told = each["words"] or "-"
+        told += f" (limit of {each['limit of']})" if each["limit of"] else ""
         print(f"{each['algorithm']:<{width}}{each['verbs']:<40}{told}")
     print('\nSettings are given in parentheses: "fedprox(penalty=1)", "fedavg(local_steps=20)".')
 
