@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fedasym.experiments.results import Results
     from fedasym.experiments.spec import Experiment
     from fedasym.models import Model
+    from fedasym.models.doubles import Double, resemble
+    from fedasym.models.what_if import WhatIf, what_if
     from fedasym.results import Accuracy, Comparison, Risk
     from fedasym.results.regimes import Diagram, FineTuning, Mixture, Rounds, Separability
     from fedasym.results.simulation import Simulation
@@ -60,6 +62,7 @@ _HOME = {
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results",
     "Diagram": "fedasym.results.regimes",
+    "Double": "fedasym.models.doubles",
     "Experiment": "fedasym.experiments.spec",
     "Federation": "fedasym.data.federation",
     "FineTuning": "fedasym.results.regimes",
@@ -80,6 +83,7 @@ _HOME = {
     "Simulation": "fedasym.results.simulation",
     "Spectrum": "fedasym.worlds.spectra",
     "ThresholdWarning": "fedasym.core.errors",
+    "WhatIf": "fedasym.models.what_if",
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.regimes",
     "clusters": "fedasym.verbs.prediction",
@@ -93,12 +97,14 @@ _HOME = {
     "predict": "fedasym.verbs.prediction",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
+    "resemble": "fedasym.models.doubles",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.regimes",
     "simulate": "fedasym.verbs.simulation",
     "sweep": "fedasym.experiments.execution",
     "train": "fedasym.training.training",
+    "what_if": "fedasym.models.what_if",
 }
 _MODULES = {
     "algorithms": "fedasym.algorithms",
@@ -116,6 +122,7 @@ __all__ = [
     "ClassPopulation",
     "Comparison",
     "Diagram",
+    "Double",
     "Experiment",
     "Federation",
     "FineTuning",
@@ -136,6 +143,7 @@ __all__ = [
     "Simulation",
     "Spectrum",
     "ThresholdWarning",
+    "WhatIf",
     "__version__",
     "advise",
     "algorithms",
@@ -154,6 +162,7 @@ __all__ = [
     "pretraining",
     "report",
     "reproduce",
+    "resemble",
     "rounds",
     "run",
     "runtimes",
@@ -162,6 +171,7 @@ __all__ = [
     "spectra",
     "sweep",
     "train",
+    "what_if",
 ]
 
 

@@ -395,6 +395,7 @@ COMMANDS = {
     "sweep": "experiments",
     "train": "training",
     "try": "training",
+    "what-if": "training",
 }
 
 
