@@ -159,7 +159,7 @@ def dirichlet_table(name: str, federation: fa.Federation, seed: int, forms: list
 
 def alpha_table(draws: int = 20) -> None:
     """Estimated alpha over draws of a pool of ten classes."""
-    labels = np.arange(6000) % 10
+    labels = np.arange(20_000) % 10
     for alpha in (0.1, 0.5, 1.0):
         found = []
         for seed in range(draws):

@@ -18,6 +18,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from itertools import pairwise
 
 import numpy as np
 import scipy.linalg
@@ -247,9 +248,9 @@ class HeldOut:
         if stage.own_stage is not None:
             yield self._mix(theta, algorithm)
             return
-        yield self.curve(theta, list(self._filters(algorithm)))
+        yield self.curve(theta, list(self.filters(algorithm)))
 
-    def _filters(self, algorithm: Algorithm) -> Iterator[Filter]:
+    def filters(self, algorithm: Algorithm) -> Iterator[Filter]:
         """What clients learn, for every setting that is open."""
         stage = algorithm.personalise
         match stage.linear_objective:
@@ -267,10 +268,11 @@ class HeldOut:
         """A weighted mean of the shared model and the client's own, along the weight."""
         stage = algorithm.personalise
         own = stage.own_stage
-        assert own is not None and theta is not None
+        assert own is not None
+        assert theta is not None
         alone = replace(algorithm, personalise=own)
-        tried = self.curve(None, list(self._filters(alone)))
-        best = list(self._filters(alone))[self.choose(tried)]
+        tried = self.curve(None, list(self.filters(alone)))
+        best = list(self.filters(alone))[self.choose(tried)]
         told = stage.get("mixture")
         found = np.full((len(SHARES) if told is None else 1, len(self.clients), 2), np.nan)
         for place, each in enumerate(self.clients):
@@ -288,7 +290,7 @@ def iterate_held(
     """Clients one after the other, those without training samples left out."""
     order = np.argsort(owner, kind="stable")
     starts = np.searchsorted(owner[order], np.arange(int(owner.max()) + 2))
-    for first, last in zip(starts[:-1], starts[1:], strict=True):
+    for first, last in pairwise(starts):
         mine = order[first:last]
         train = mine[split[mine] == 0]
         if not train.size:

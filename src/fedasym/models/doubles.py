@@ -29,7 +29,7 @@ from fedasym.models.laws import (
     SHARES,
     ClassLaws,
     NumberLaws,
-    SampleLaw,
+    CoordinateLaw,
     Scales,
     ShareLaw,
     estimate_number_laws,
@@ -191,7 +191,8 @@ class Double:
     def _draw_shares(
         self, like: NDArray[np.intp], alpha: float | None, rng: np.random.Generator
     ) -> Array:
-        assert isinstance(self.laws, ClassLaws) and self.counts is not None
+        assert isinstance(self.laws, ClassLaws)
+        assert self.counts is not None
         law = self.laws.shares
         if alpha is None:
             return law.draw_shares(len(like), rng, self.counts[like])
@@ -287,7 +288,7 @@ def describe_laws(laws: ClassLaws | NumberLaws) -> tuple[dict[str, Array], dict[
             name = f"{place}{each.name}"
             if isinstance(part, np.ndarray):
                 arrays[name] = part.astype(np.float32 if part.dtype.kind == "f" else np.int64)
-            elif isinstance(part, SampleLaw | ShareLaw):
+            elif isinstance(part, CoordinateLaw | ShareLaw):
                 keep(part, f"{name}.")
             elif part is not None:
                 about[name] = part
@@ -311,9 +312,9 @@ def read_laws(arrays: dict[str, Any], about: dict[str, Any]) -> ClassLaws | Numb
 
     if about["classes"] is None:
         return make(NumberLaws, "")  # type: ignore[no-any-return]
-    train = make(SampleLaw, "train.")
+    train = make(CoordinateLaw, "train.")
     held["train"] = train
-    held["held"] = make(SampleLaw, "held.") if "held.confusion" in held else train
+    held["held"] = make(CoordinateLaw, "held.") if "held.confusion" in held else train
     held["shares"] = make(ShareLaw, "shares.")
     laws: ClassLaws = make(ClassLaws, "")
     K, d = laws.means.shape
@@ -356,7 +357,7 @@ def resemble(federation: Federation, *, coordinates: str = "resampled") -> Doubl
         counts = None
         laws: ClassLaws | NumberLaws
         if federation.classes is None:
-            laws, shifts = describe_numbers(rows, federation.intercept)
+            laws, shifts = resemble_numbers(rows, federation.intercept)
         else:
             K = len(federation.classes)
             laws = ClassLaws.of(
@@ -523,7 +524,7 @@ def powers_of(sums: Array) -> Array:
     return np.stack([common, both - np.maximum(common, 0.0)], axis=1)
 
 
-def describe_numbers(
+def resemble_numbers(
     rows: FlatRows, intercept: bool
 ) -> tuple[NumberLaws, tuple[Interval, Interval, Interval]]:
     """Laws of numbers, and their shifts with intervals by blocks of clients left out in turn."""

@@ -43,7 +43,8 @@ NEARNESS = 0.15  # of the middle squared distance of two classes: the reach of p
 SHRINKAGE = 0.05  # of a covariance that has as many directions as samples, towards its mean
 LEAST_CELL = 0.05  # a cell that is nearly all of its class says nothing of how clients differ
 DISTINCT = 3.0  # standard errors by which two laws differ
-NOTABLE = 0.02  # and the share of samples
+NOTABLE = 0.02  # and the share of samples nearest to another class
+FARTHER = 0.1  # and the share of squared distances
 LOG_TOTAL = (-6.0, 9.0)  # range of the logarithm of a Dirichlet law's total
 
 
@@ -123,7 +124,7 @@ class ShareLaw:
 
 
 @dataclass(frozen=True, eq=False)
-class SampleLaw:
+class CoordinateLaw:
     """What a sample has of its own: coordinates by the nearest class k, and the rest given them.
 
     confusion: (K, K) shares of k. pull: rho. blend: u, v. right, wrong: factors of the coordinates'
@@ -148,11 +149,11 @@ class SampleLaw:
         return float(1 - np.mean(np.diag(self.confusion)))
 
 
-def estimate_sample_law(
+def estimate_coordinates(
     z: Rows, codes: Codes, means: Array, rank: int, known: NDArray[np.bool_], resampled: bool
-) -> SampleLaw:
+) -> CoordinateLaw:
     """From samples in turned coordinates, client effects and all."""
-    K, d = means.shape
+    K = len(means)
     nearest = find_nearest(z, means, known)
     right = nearest == codes
     counts = np.zeros((K, K))
@@ -175,7 +176,7 @@ def estimate_sample_law(
             wrong = 0.9 * off.T @ off / len(off) + 0.1 * wrong
     base = np.asarray(z[:, :rank] - own[:, :rank], dtype=float) if resampled else about
     slope, rest = regress_rest(base, np.asarray(z[:, rank:], dtype=float))
-    return SampleLaw(
+    return CoordinateLaw(
         smooth_confusions(counts, means[:, :rank], errors),
         pull,
         blend,
@@ -246,8 +247,8 @@ class ClassLaws:
     common: Array
     by_class: Array
     sums: Array
-    train: SampleLaw
-    held: SampleLaw
+    train: CoordinateLaw
+    held: CoordinateLaw
     shares: ShareLaw
 
     @property
@@ -286,8 +287,13 @@ class ClassLaws:
         common, by_class, sums = parts.effects(turn)
         z = ((features - mean).astype(kind) @ turn.astype(kind)).astype(kind)
         laws = [
-            estimate_sample_law(z[rows], codes[rows], means, rank, parts.known, resampled)
-            for rows in choose_samples(z, codes, means, parts.known, train)
+            estimate_coordinates(z[rows], codes[rows], means, rank, parts.known, resampled)
+            for rows in choose_samples(
+                find_nearest(z, means, parts.known) == codes,
+                parts.distances((features - mean).astype(kind), codes, train),
+                train,
+                classes,
+            )
         ]
         counts = np.bincount(owner * classes + codes, minlength=clients * classes)
         return cls(
@@ -330,7 +336,7 @@ class ClassLaws:
         return np.asarray(effect[place].reshape(len(owner), d))
 
     def _draw_samples(
-        self, law: SampleLaw, codes: Codes, seed: int, part: int, scales: Scales
+        self, law: CoordinateLaw, codes: Codes, seed: int, part: int, scales: Scales
     ) -> Rows:
         """What samples have of their own, class means included."""
         rng = seeded_generator(seed, COORDINATES, part)
@@ -370,17 +376,19 @@ class ClassLaws:
 
 
 def choose_samples(
-    z: Rows, codes: Codes, means: Array, known: NDArray[np.bool_], train: NDArray[np.bool_]
+    right: NDArray[np.bool_], away: Array, train: NDArray[np.bool_], classes: int
 ) -> list[NDArray[np.bool_]]:
-    """Whose samples make a law: all, or training and held-out ones apart where they differ."""
-    if np.sum(~train) < max(50, 2 * len(means)):
+    """Whose samples make a law: all, or training and held-out ones apart where they differ.
+
+    right: nearest to the mean of their class; away: squared distances from it.
+    """
+    if np.sum(~train) < max(50, 2 * classes):
         return [np.ones_like(train)]
-    right = find_nearest(z, means, known) == codes
-    seen, held = right[train], right[~train]
-    error = np.sqrt(held.var() / held.size + seen.var() / seen.size)
-    apart = seen.mean() - held.mean()
-    if apart > max(DISTINCT * float(error), NOTABLE):
-        return [train, ~train]
+    for values, notable in ((-right.astype(float), NOTABLE), (away / away.mean(), FARTHER)):
+        seen, held = values[train], values[~train]
+        error = np.sqrt(held.var() / held.size + seen.var() / seen.size)
+        if held.mean() - seen.mean() > max(DISTINCT * float(error), notable):
+            return [train, ~train]
     return [np.ones_like(train)]
 
 
@@ -429,6 +437,17 @@ class CellMeans:
             within,
             clients,
         )
+
+    def distances(self, x: Rows, codes: Codes, train: NDArray[np.bool_]) -> Array:
+        """Squared distances of samples from the mean of their class, of training samples as if
+        they were not in it.
+        """
+        away = np.zeros(len(x))
+        for rows in np.array_split(np.arange(len(x)), max(len(x) // 4096, 1)):
+            about = x[rows] - self.class_means.astype(x.dtype)[codes[rows]]
+            away[rows] = np.einsum("nd,nd->n", about, about)
+        n = np.maximum(self.class_sizes[codes], 2.0)
+        return np.where(train, away * (n / (n - 1)) ** 2, away)
 
     def effects(self, turn: Array) -> tuple[Array, Array, Array]:
         """Factors of the covariances of common effects and of those by class, in turned

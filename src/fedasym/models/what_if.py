@@ -29,6 +29,7 @@ AXES = ("samples", "clients", "alpha")
 UNITS = {"samples": "training samples a client", "clients": "clients", "alpha": "Dirichlet alpha"}
 HELD = 20  # validation samples of a drawn client, and as many for test
 DRAWS = 3
+MOST_EARLIER = 200  # clients that make the shared model of newcomers
 NEWCOMERS = 40  # clients that come after the shared model was made
 FEW = 5  # samples of a newcomer
 SURE = 1.96
@@ -279,45 +280,33 @@ def match_error(double: Double) -> tuple[float, float]:
 
 def score_newcomers(double: Double, samples: int, seed: int) -> dict[str, float]:
     """The shared model, and personal ones by ridges about it, of clients that come later."""
-    m = min(len(double.sizes), 200)
-    many = NEWCOMERS
-    drawn = double.draw(clients=m + many, held=HELD, seed=seed)
+    m = min(len(double.sizes), MOST_EARLIER)
+    drawn = double.draw(clients=m + NEWCOMERS, held=HELD, seed=seed)
     late = drawn.owner >= m
-    rank = np.arange(len(late)) - drawn.starts[drawn.owner]
-    kept = ~(late & (drawn.split == 0) & (rank >= samples))
-    rows = np.flatnonzero(kept)
+    place = np.arange(len(late)) - drawn.starts[drawn.owner]
+    kept = ~(late & (drawn.split == 0) & (place >= samples))
     classes = None if drawn.classes is None else len(drawn.classes)
-    split = np.where(late & (drawn.split == 0), 3, drawn.split)[rows]  # not in the shared model
-    early = split != 3
-    seen = HeldOut.of(
-        drawn.features[rows][early],
-        drawn.labels[rows][early],
-        drawn.owner[rows][early],
-        split[early],
+    board = HeldOut.of(
+        drawn.features[kept],
+        drawn.labels[kept],
+        drawn.owner[kept],
+        drawn.split[kept],
         classes,
         drawn.intercept,
     )
-    whole_board = HeldOut.of(
-        drawn.features[rows],
-        drawn.labels[rows],
-        drawn.owner[rows],
-        np.where(split == 3, 0, split),
-        classes,
-        drawn.intercept,
-    )
-    first = replace(whole_board, clients=whole_board.clients[:m], gram=seen.gram, cross=seen.cross)
+    earlier = len(np.unique(drawn.owner[~late & (drawn.split == 0)]))
+    first = replace(board, clients=board.clients[:earlier])
     theta = first.solve_weighted(np.ones_like)
-    late_board = replace(whole_board, clients=whole_board.clients[m:])
-    kept_model = late_board.curve(theta, [np.zeros_like])
-    tuned = late_board.curve(theta, list(late_board._filters(PAPER["rtfa"])))
-    best = late_board.choose(tuned)
+    last = replace(board, clients=board.clients[earlier:])
+    shared = last.curve(theta, [np.zeros_like])[0]
+    tuned = last.curve(theta, list(last.filters(PAPER["rtfa"])))
+    personal = last.final(tuned[last.choose(tuned)])
+    gain = personal - last.final(shared)
     return {
         "samples": float(samples),
-        "shared": float(np.nanmean(kept_model[0, :, 1])),
-        "personal": float(np.nanmean(tuned[best, :, 1])),
-        "error": float(
-            np.nanstd(tuned[best, :, 1] - kept_model[0, :, 1]) / np.sqrt(len(late_board.clients))
-        ),
+        "shared": float(np.nanmean(last.final(shared))),
+        "personal": float(np.nanmean(personal)),
+        "error": float(np.nanstd(gain) / np.sqrt(max(np.isfinite(gain).sum(), 1))),
     }
 
 
