@@ -159,12 +159,12 @@ def dirichlet_table(name: str, federation: fa.Federation, seed: int, forms: list
 
 def alpha_table(draws: int = 20) -> None:
     """Estimated alpha over draws of a pool of ten classes."""
-    labels = np.arange(20_000) % 10
+    labels = np.arange(60_000) % 10
     for alpha in (0.1, 0.5, 1.0):
         found = []
         for seed in range(draws):
             dealt = fa.datasets.partition(
-                np.eye(10)[labels], labels, alpha=alpha, clients=60, seed=seed
+                np.eye(10)[labels], labels, alpha=alpha, clients=100, samples=150, seed=seed
             )
             law = ShareLaw.of(dealt.class_counts())
             found.append((law.alpha, law.low <= alpha <= law.high))

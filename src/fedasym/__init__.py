@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from fedasym.core.privacy import Privacy
     from fedasym.data.federation import Federation
     from fedasym.data.recipe import Recipe
+    from fedasym.experiments import Experiment
     from fedasym.experiments.execution import run, sweep
     from fedasym.experiments.results import Results
-    from fedasym.experiments.spec import Experiment
     from fedasym.models import Model
     from fedasym.models.doubles import Double, resemble
     from fedasym.models.what_if import WhatIf, what_if
@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
-    from fedasym.verbs.prediction import clusters, fine_tuning, one_step, predict
+    from fedasym.verbs import clusters, fine_tuning, one_step, predict
     from fedasym.verbs.regimes import (
         compare,
         interpolation,
@@ -50,9 +50,8 @@ if TYPE_CHECKING:
     )
     from fedasym.verbs.rounds import rounds
     from fedasym.verbs.simulation import simulate
-    from fedasym.worlds import spectra
+    from fedasym.worlds import Population, spectra
     from fedasym.worlds.classes import ClassPopulation
-    from fedasym.worlds.population import Population
     from fedasym.worlds.spectra import Spectrum
 
 _HOME = {
@@ -63,7 +62,7 @@ _HOME = {
     "Comparison": "fedasym.results",
     "Diagram": "fedasym.results.regimes",
     "Double": "fedasym.models.doubles",
-    "Experiment": "fedasym.experiments.spec",
+    "Experiment": "fedasym.experiments",
     "Federation": "fedasym.data.federation",
     "FineTuning": "fedasym.results.regimes",
     "Histories": "fedasym.training.histories",
@@ -73,7 +72,7 @@ _HOME = {
     "Mixture": "fedasym.results.regimes",
     "Model": "fedasym.models",
     "NoFormula": "fedasym.core.errors",
-    "Population": "fedasym.worlds.population",
+    "Population": "fedasym.worlds",
     "Privacy": "fedasym.core.privacy",
     "Recipe": "fedasym.data.recipe",
     "Results": "fedasym.experiments.results",
@@ -86,15 +85,15 @@ _HOME = {
     "WhatIf": "fedasym.models.what_if",
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.regimes",
-    "clusters": "fedasym.verbs.prediction",
-    "fine_tuning": "fedasym.verbs.prediction",
+    "clusters": "fedasym.verbs",
+    "fine_tuning": "fedasym.verbs",
     "fit": "fedasym.advisor.advise",
     "interpolation": "fedasym.verbs.regimes",
     "noise_threshold": "fedasym.verbs.regimes",
-    "one_step": "fedasym.verbs.prediction",
+    "one_step": "fedasym.verbs",
     "optimal_loss": "fedasym.verbs.regimes",
     "optimal_ridge": "fedasym.verbs.regimes",
-    "predict": "fedasym.verbs.prediction",
+    "predict": "fedasym.verbs",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
     "resemble": "fedasym.models.doubles",

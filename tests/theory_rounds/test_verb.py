@@ -329,3 +329,29 @@ def test_the_command_says_what_the_verb_says():
     )
     found = fa.rounds(WORLD, "fedavg", rounds=50, local_steps=[1, 5])
     np.testing.assert_allclose(json.loads(told.stdout)["loss"], found.loss)
+
+
+def test_predict_after_rounds_is_the_end_of_the_path():
+    told = {"rounds": 7, "local_steps": 5, "cohort": 10, "server_step": 0.05}
+    table = fa.predict(WORLD, ["rtfa", "fedavg", "local_ridge"], clients=200, **told)
+    for name in ("rtfa", "fedavg"):
+        assert table[name].loss == float(fa.rounds(WORLD, name, clients=200, **told).final)
+    assert table["local_ridge"].loss == fa.predict(WORLD, ["local_ridge"])["local_ridge"].loss
+    end = fa.predict(WORLD, "rtfa", rounds=3000, cohort=10**6)["rtfa"]
+    assert end.loss == pytest.approx(fa.predict(WORLD, "rtfa")["rtfa"].loss, rel=1e-4)
+    grid = fa.predict(WORLD, ["fedavg"], rounds=[1, 5], cohort=[[4], [40]])["fedavg"].loss
+    single = fa.predict(WORLD, ["fedavg"], rounds=5, cohort=4)["fedavg"].loss
+    assert grid.shape == (2, 2)
+    assert grid[0, 1] == pytest.approx(single, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cohort": 5}, "cohort is given, which is for training in rounds"),
+        ({"rounds": 5, "method": "simulate"}, "rounds is given with method"),
+    ],
+)
+def test_predict_refuses_rounds_that_it_cannot_answer(settings, words):
+    with pytest.raises(fa.InvalidInput, match=words):
+        fa.predict(WORLD, ["fedavg"], **settings)

@@ -27,13 +27,14 @@ from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps
 from fedasym.advisor.statistics import Summary
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import SIMPLEST
-from fedasym.core.errors import NoFormula
+from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
+from fedasym.training.decomposition import SHARES, Decomposition, GainParts
+from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import Population
 from fedasym.worlds.spectra import Spectrum
 
 CLOSE_LOSS = 0.005  # losses within this share are one: the simpler algorithm is taken
@@ -129,6 +130,8 @@ class Advice(Result):
     weights: by feature, what is shared and how much clients differ, where features are few;
         intercept: whether models have one.
     columns: what became of a table's columns, in words.
+    gain: for classes and many features, the gain of own models (rtfa) over the shared one on
+        held-out samples, by least squares, in parts: label shift, feature shift and the rest.
 
     >>> import fedasym as fa
     >>> advice = fa.advise(
@@ -163,6 +166,16 @@ class Advice(Result):
     weights: tuple[Weight, ...] = ()
     intercept: bool = False
     columns: str = ""
+    gain: GainParts | None = None
+
+    def decompose(self) -> Decomposition:
+        """The gain of own models in parts, as `train` has it of trained ones."""
+        if self.gain is None:
+            raise InvalidInput(
+                "this advice has no gain in parts: it takes classes, many features, and samples"
+                " that did not stay with their clients; .decompose() of fa.train has it of models"
+            )
+        return Decomposition((self.gain,), ("By least squares, about the others' model.",))
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm: feed it to any data frame. None: there is no finite number."""
@@ -296,6 +309,7 @@ def accuracy_answer(advice: Advice) -> dict[str, Any]:
         "sent": advice.sent,
         "confirm": {"settings": advice.confirm.settings, "what": str(advice.confirm)},
         "clients": client_answers(advice),
+        "gain": None if advice.gain is None else keep_finite(advice.gain.record()),
     }
 
 
@@ -440,6 +454,28 @@ def describe_regression(found: Estimates, summaries: list[Summary], sizes: Array
         samples=int(sizes.sum()),
         method=found.method,
     )
+
+
+def add_shares(
+    table: dict[str, Prediction], training: dict[str, dict[str, float]], gain: GainParts
+) -> tuple[dict[str, Prediction], dict[str, dict[str, float]]]:
+    """The row and the settings of FedAvg with class shares, as far above rtfa as it was measured;
+    no row where it is not sure that they help.
+    """
+    if not gain.settings or gain.label.value < 2 * gain.label.error:
+        return table, training
+    value = float(np.clip(table["rtfa"].trusted - gain.beyond.value, 0.0, 1.0))
+    wide = 1.96 * float(np.hypot(gain.beyond.error, table["rtfa"].measured_error or 0.0))
+    row = Prediction(
+        SHARES,
+        accuracy=Quantity(value, max(value - wide, 0.0), min(value + wide, 1.0)),
+        new=table["fedavg"].new,
+        measured=gain.shares,
+        measured_error=gain.beyond.error,
+        trusted=value,
+        note="measured against rtfa on held-out samples, not predicted",
+    )
+    return table | {SHARES: row}, training | {SHARES: training["fedavg"] | gain.settings}
 
 
 def choose_accuracy(table: dict[str, Prediction]) -> str:

@@ -15,6 +15,7 @@ import numpy as np
 from fedasym.advisor.advice import (
     CLASS_CANDIDATES,
     Advice,
+    add_shares,
     caution_sharing,
     choose_accuracy,
     choose_loss,
@@ -91,6 +92,7 @@ from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
 from fedasym.models import Model
 from fedasym.results import ACCURACY, LOSS
+from fedasym.training.decomposition import SHARES
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
@@ -143,6 +145,8 @@ def advise(
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]
+    if are_classes(data, y, task):  # class shares are measured in any case
+        beside = [each for each in beside if each.correction is None]
     beside = resolve(beside, None, MAML_STEP) if beside else []
     if (
         isinstance(data, Sequence)
@@ -396,13 +400,20 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
         shape,
     )
     doubts = doubt_classes(evidence)
+    if seen.drift is not None:
+        doubts = (*doubts, Doubt("class shares drift", seen.drift))
     ridges, table = move_ridges(ridges, table, evidence, doubts)
     recommended = choose_accuracy(table)
     steps = predict_stopping(world, shape, ridges, table, seen)
     training = training_settings(table, ridges, steps, shape, seen)
+    if seen.gain is not None:
+        table, training = add_shares(table, training, seen.gain)
+        if seen.gain.shares_win and seen.drift is None:
+            recommended = max((recommended, SHARES), key=lambda name: table[name].trusted)
+    candidates = (*CLASS_CANDIDATES, *([SHARES] if SHARES in table else []))
     rivals = [
         name
-        for name in sorted(CLASS_CANDIDATES, key=lambda name: -table[name].trusted)
+        for name in sorted(candidates, key=lambda name: -table[name].trusted)
         if name != recommended
     ]
     held_only = any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts)
@@ -423,6 +434,7 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
             {name: training[name] for name in (recommended, *rivals)},
         ),
         clients=class_client_gains(seen, world, shape, table, ridges, held_only),
+        gain=seen.gain,
     )
 
 

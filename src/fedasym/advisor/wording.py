@@ -339,7 +339,8 @@ def accuracy_gain_lines(advice: Advice) -> list[str]:
     gains, loses, unclear = count_verdicts(advice)
     told = f"{gains} clients gain, {loses} are predicted to lose, {unclear} unclear."
     lines = [f"Personalization (rtfa against fedavg): {told}"]
-    return lines + keeper_lines(advice, lambda gain: f"{100 * gain:+.1f} points")
+    lines += keeper_lines(advice, lambda gain: f"{100 * gain:+.1f} points")
+    return lines if advice.gain is None else [*lines, fill_lines(advice.gain.sentence, "  ")]
 
 
 def scored_sentence(advice: Advice) -> str:

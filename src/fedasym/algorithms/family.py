@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms.methods import Average, Interpolate, Keep, Moreau, Ridge, descent_factors
-from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm
+from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm, with_shares
 from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage, setting
 
 SHARED_GRID = (0.001, 0.01, 0.1, 1)
@@ -306,8 +306,10 @@ ALIASES = {
         ),
     )
 }
+# any other by `<name>_share`, or share(name)
+SHARES = [with_shares(REGISTRY[name]) for name in ("fedavg", "ftfa", "rtfa")]
 REGISTRY.include(
-    [*FAMILY.values(), *ALIASES.values()],
+    [*FAMILY.values(), *SHARES, *ALIASES.values()],
     [AverageRidge, GramRidge, MoreauRidge, Prox, LocalSteps, ModelMixture, DirectedRidge],
 )
 
@@ -328,7 +330,8 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
     trained = takes and (client.step_count == 0 or client.owns("step"))
     trained = trained and not (server.untrainable or client.untrainable)
     deployed = trained and not algorithm.shares_nothing and not server.has_memory()
-    able = dict.fromkeys(("predict", "simulate", "fit"), weighed and filtered)
+    formulas = weighed and filtered and algorithm.correction is None
+    able = dict.fromkeys(("predict", "simulate", "fit"), formulas)
     able |= {"train": trained, "deploy": deployed}
     return [verb for verb in VERBS if able[verb]]
 

@@ -492,3 +492,17 @@ class ClientStage(Stage, eq=False):
     def learn(self, x: Array) -> Array:
         """1 - P(x): a stage whose P is near one has a form without cancellation."""
         return np.asarray(1 - self.keep(x))
+
+
+class ScoreStage(Stage, eq=False):
+    """What a client adds to its model's scores of the classes, after its client stage; nothing is
+    trained.
+    """
+
+    def offset(self, counts: Any, pooled: Any) -> Any:
+        """(classes,) numbers to add, in NumPy or JAX.
+
+        counts: the client's training samples of each class; pooled: the shares of the classes among
+        all clients' samples, all above 0.
+        """
+        raise NoFormula(f"{type(self).__name__} has no offset(counts, pooled): add one")

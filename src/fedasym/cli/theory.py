@@ -11,10 +11,12 @@ from fedasym.cli import (
     HERE,
     LINEAR,
     OUTPUT,
+    PRIVACY,
     WORLD,
     Member,
     Names,
     Output,
+    PrivacyOptions,
     Where,
     WorldOptions,
     app,
@@ -58,6 +60,13 @@ def predict(
     clients: float | None = None,
     member: Member = True,
     maml_step: float | None = None,
+    rounds: int | None = None,
+    local_steps: float | None = None,
+    server_step: float | None = None,
+    cohort: int | None = None,
+    mixing: float | None = None,
+    dimension: int | None = None,
+    privacy: PrivacyOptions = PRIVACY,
     output: Output = OUTPUT,
 ) -> None:
     """Test loss (with --task classification, accuracy) of every algorithm on a population, the
@@ -71,6 +80,18 @@ def predict(
         How many clients; infinitely many by default.
     maml_step
         Inner step of MAML, 0.1 by default; it matters with finitely many clients.
+    rounds
+        After so many communication rounds, as train runs them; at the optimum by default.
+    local_steps
+        With rounds: steps that a drawn client takes, 20 by default.
+    server_step
+        With rounds: size of those steps, 0.1 by default.
+    cohort
+        With rounds: clients drawn in a round, 20 by default.
+    mixing
+        With rounds: how far the server moves towards the clients' average, 1 by default.
+    dimension
+        How many unknowns are sent: privacy depends on it.
     """
     table = fa.predict(
         world.population(),
@@ -79,6 +100,13 @@ def predict(
         clients=clients,
         member=member,
         maml_step=maml_step,
+        rounds=rounds,
+        local_steps=local_steps,
+        server_step=server_step,
+        cohort=cohort,
+        mixing=mixing,
+        dimension=dimension,
+        privacy=privacy.budget(),
     )
     show(table, output)
 
@@ -301,13 +329,7 @@ def rounds(
     clients: str | None = None,
     dimension: int | None = None,
     max_bytes: float | None = None,
-    epsilon: float | None = None,
-    noise_multiplier: float | None = None,
-    delta: float = 1e-6,
-    clip: float | None = None,
-    sampling: Annotated[
-        str, Parameter(help="poisson, or fixed for cohorts of a fixed size.")
-    ] = "poisson",
+    privacy: PrivacyOptions = PRIVACY,
     ridge: float | None = None,
     output: Output = OUTPUT,
 ) -> None:
@@ -336,14 +358,6 @@ def rounds(
         How many unknowns are sent; bytes and privacy depend on it.
     max_bytes
         A budget of bytes; every setting gets as many rounds of it as it can.
-    epsilon
-        A privacy budget at delta, for all rounds together.
-    noise_multiplier
-        Instead of epsilon: the noise, in units of the clip.
-    delta
-        Of the privacy budget; well below 1/clients.
-    clip
-        Length to which updates are cut; the best by default.
     ridge
         Of the client stage, where it has one; the best by default.
     """
@@ -354,14 +368,6 @@ def rounds(
         "cohort": cohort,
     }
     given |= {"mixing": mixing} | ({} if clients is None else {"clients": clients})
-    budget = None
-    if epsilon is not None or noise_multiplier is not None:
-        words: Any = sampling  # checked by Privacy
-        budget = fa.Privacy(epsilon, delta, clip, noise_multiplier, words)
-    elif clip is not None:
-        raise fa.InvalidInput(
-            "clip is given without noise: give --epsilon or --noise-multiplier as well"
-        )
     lists = {name: numbers(name, text) for name, text in given.items()}
     settings = spread_over_axes(
         {name: values for name, values in lists.items() if values is not None}
@@ -372,7 +378,7 @@ def rounds(
         **settings,
         dimension=dimension,
         max_bytes=max_bytes,
-        privacy=budget,
+        privacy=privacy.budget(),
         ridge=ridge,
     )
     show(result, output)

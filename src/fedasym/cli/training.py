@@ -13,8 +13,10 @@ from cyclopts import Parameter
 import fedasym as fa
 from fedasym.cli import (
     OUTPUT,
+    PRIVACY,
     TRAINING,
     Output,
+    PrivacyOptions,
     app,
     names,
     numbers,
@@ -111,6 +113,7 @@ def train(
     protocol: str | None = None,
     intercept: bool | None = None,
     precision: str = "float32",
+    privacy: PrivacyOptions = PRIVACY,
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
 ) -> None:
@@ -148,6 +151,7 @@ def train(
             protocol=protocol,
             intercept=intercept,
             precision=precision,
+            privacy=privacy.budget(),
             progress=progress,
         )
     assert isinstance(result, fa.Histories)

@@ -14,7 +14,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, json_value, notebook_text, number, one_float
 from fedasym.core.runtime import write_file
 from fedasym.results import LOSS, Accuracy, Metric, MetricResult, Result, Scores, percent
-from fedasym.worlds.population import describe_values
+from fedasym.worlds import describe_values
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,12 +10,12 @@ import numpy as np
 from markupsafe import Markup
 
 from fedasym.core.numbers import Array, number
+from fedasym.experiments import describe_numbers
 from fedasym.experiments.comparisons import join_with_and
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.results import SWEEPS
-from fedasym.experiments.spec import describe_numbers
+from fedasym.show.figures import embed
 from fedasym.show.figures.classes import bin_edges, draw_histogram
-from fedasym.show.figures.style import embed
 from fedasym.show.pages import Cell, Column, Table, count, minus
 from fedasym.show.reproduction import Curves
 from fedasym.training.wording import statistic_text

@@ -12,6 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedasym.core.errors import InvalidInput, path_of
+from fedasym.experiments import describe_numbers
 from fedasym.experiments.comparisons import show_difference, show_probability
 from fedasym.experiments.plan import GAINS, validation_score
 from fedasym.experiments.reproduction import (
@@ -21,9 +22,8 @@ from fedasym.experiments.reproduction import (
     show_share,
 )
 from fedasym.experiments.results import SWEEPS
-from fedasym.experiments.spec import describe_numbers
+from fedasym.show.figures import embed_for_screens
 from fedasym.show.figures.rounds import draw_gains, draw_sweep
-from fedasym.show.figures.style import embed_for_screens
 from fedasym.show.findings import (
     Histogram,
     Hurt,

@@ -38,7 +38,15 @@ from fedasym.training.plans import (
     round_width,
     way_of,
 )
-from fedasym.training.programs import Memory, advance, examine_kept, first_memory, personalise
+from fedasym.training.programs import (
+    Clips,
+    Memory,
+    PrivateNoise,
+    advance,
+    examine_kept,
+    first_memory,
+    personalise,
+)
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
 
@@ -108,6 +116,8 @@ class RunOutcome:
     shared_fitted: list[Scored] = field(default_factory=list)
     head: NDArray[np.floating] | None = None
     diverged: int | None = None
+    clip: float = float("nan")  # of private rounds, after the last
+    clipped: float = float("nan")  # the part of updates that were longer
 
     def add(self, rounds: Sequence[int], personal: Scored, shared: Scored, broken: int) -> None:
         """Scores of all clients after some rounds, (m, rounds, ...), and of the shared model.
@@ -200,7 +210,7 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
     """The client stages of a slab, each with the trajectories that want it.
 
     Stages that differ only in their number of passes walk one way, and are tested at several points
-    of it, shortest first.
+    of it, shortest first; with every correction of their scores.
     """
     found: dict[Hashable, list[ClientWork]] = {}
     wanted: dict[ClientWork, list[int]] = {}
@@ -214,8 +224,27 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
         found.setdefault(way_of(client, rates, alone), []).append(client)
     return [
         (sorted(stages, key=lambda stage: stage.epochs or 0), wanted[stages[0]])
-        for stages in found.values()
+        for joined in found.values()
+        for stages in by_correction(joined)
     ]
+
+
+def by_correction(stages: Sequence[ClientWork]) -> list[list[ClientWork]]:
+    """Stages of one way in groups of one correction; those without any go with the first."""
+    kinds = list(dict.fromkeys(each.correction for each in stages if each.correction)) or [None]
+    return [
+        [
+            each
+            for each in stages
+            if each.correction == kind or (each.correction is None and kind is kinds[0])
+        ]
+        for kind in kinds
+    ]
+
+
+def correction_numbers(stages: Sequence[ClientWork]) -> list[Numbers]:
+    """The different numbers of their correction."""
+    return list(dict.fromkeys(each.numbers for each in stages if each.correction))
 
 
 def take_trajectories(array: Array, places: Sequence[int]) -> Array:
@@ -237,6 +266,7 @@ class Tester:
         diverged: Array,
         rounds: Sequence[int],
         memory: Memory | None = None,
+        clips: Clips | None = None,
     ) -> Collect:
         """Start testing after these rounds; the answer waits for the scores and stores them."""
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
@@ -246,21 +276,28 @@ class Tester:
                 measured.append((stages, places, [kept]))
                 continue
             longest = max(stages, key=lambda stage: stage.epochs or 0)
-            passes = None if longest.epochs is None else [stage.epochs or 0 for stage in stages]
+            numbers = correction_numbers(stages)
+            passes = None
+            if longest.epochs is not None:
+                passes = list(dict.fromkeys(stage.epochs or 0 for stage in stages))
             rates = self.rates([slab.trajectories[place] for place in places], longest)
             wanted = take_trajectories(shared, places)
+            corrected = next((stage for stage in stages if stage.correction), longest)
+            longest = longest._replace(correction=corrected.correction)
             if self.reads_memory(longest):
                 assert memory is not None
                 mine = jax.tree.map(
                     lambda leaf, at=places: take_trajectories(leaf, at), memory.clients
                 )
-                answer = self.kept_scores(slab.draws, wanted, mine, rates, rounds[-1])
+                answer = self.kept_scores(
+                    slab.draws, wanted, mine, rates, rounds[-1], longest, numbers
+                )
                 measured.append((stages, places, [answer]))
                 continue
             # alone, passes go on from round to round; a few steps begin anew in each
             moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
             scores = [
-                self.scores(longest, slab.draws, wanted, rates, moment, passes)
+                self.scores(longest, slab.draws, wanted, rates, moment, passes, numbers)
                 for moment in moments
             ]
             measured.append((stages, places, scores))
@@ -269,16 +306,26 @@ class Tester:
             heads = self.real(shared)
             broken = np.asarray(diverged)
             common = kept()
+            self.collect_clips(slab, clips, outcomes)
             for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
-                for number, client in enumerate(stages):
-                    seen = answers if len(stages) == 1 else answers[..., number : number + 1, :, :]
+                passes = list(dict.fromkeys(client.epochs for client in stages))
+                numbers = correction_numbers(stages)
+                for client in stages:
+                    seen = answers
+                    if numbers:  # the plain scores stand first
+                        added = 1 + numbers.index(client.numbers) if client.correction else 0
+                        seen = answers[..., added]
+                    if len(passes) > 1:
+                        number = passes.index(client.epochs)
+                        seen = seen[..., number : number + 1, :, :]
                     for column, place in enumerate(places):
                         if place >= slab.real_trajectories:
                             continue
                         for entry, jobs in enumerate(slab.trajectories[place][1][client].values()):
                             for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
-                                own = seen[row, :, place if client == KEEP else column, entry]
+                                at = place if stages == [KEEP] else column
+                                own = seen[row, :, at, entry]
                                 for job in jobs:
                                     outcomes[job][seed].add(
                                         rounds,
@@ -289,6 +336,23 @@ class Tester:
                                     outcomes[job][seed].head = heads[row, place]
 
         return collect
+
+    def collect_clips(
+        self, slab: Slab, clips: Clips | None, outcomes: list[list[RunOutcome]]
+    ) -> None:
+        """The clips of private rounds, for every job of a trajectory."""
+        if clips is None:
+            return
+        clip, sent, longer = (np.asarray(each) for each in clips)
+        for place, (_, stages) in enumerate(slab.trajectories[: slab.real_trajectories]):
+            jobs = {
+                job for by_rates in stages.values() for each in by_rates.values() for job in each
+            }
+            for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
+                for job in jobs:
+                    outcome = outcomes[job][seed]
+                    outcome.clip = float(clip[row, place])
+                    outcome.clipped = float(longer[row, place] / max(sent[row, place], 1))
 
     def reads_memory(self, client: ClientWork) -> bool:
         """Whether the clients' own models are part of what they keep from round to round."""
@@ -301,20 +365,24 @@ class Tester:
         kept: Any,
         rates: Sequence[Sequence[Numbers]],
         round_: int,
+        client: ClientWork,
+        numbers: Sequence[Numbers],
     ) -> Callable[[], Scores]:
         """Dispatch clients' kept models by group and piece; the answer waits for all of them."""
+        scored = [rates_of(numbers, shared.dtype)] if numbers else []
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values[:, None] for name, values in flat.items()}
         waiting = []
         for group in groups(self.sizes.tested):
-            walk = self.walk(ClientWork(None), group, [round_], None)
+            walk = self.walk(client, group, [round_], None)
             data = self.data._replace(grams=None)
             size = self.piece(walk, len(draws) * len(rates), len(draws), len(group))
             for members, real in parts(list(group), size):
                 places = np.array(members, np.int32)
                 theirs = np.stack([self.schedule.of_split(places, draw.split) for draw in draws])
                 slots = self.schedule.slots_of(draws, places)
-                scores = examine_kept(walk.program, data, shared, kept, theirs, slots, named)
+                told = (data, shared, kept, theirs, slots, named)
+                scores = examine_kept(walk.program, *told, *scored)
                 waiting.append((places[:real], slice(0, 1), scores))
         return self.gather(waiting, len(rates), 1)
 
@@ -345,6 +413,8 @@ class Tester:
         """(trajectories, configurations) rates, padded; the server's models use the server's."""
         if client.stage is None:
             return [[rates] for rates, _ in trajectories]
+        if client.still:
+            return [[STILL] for _ in trajectories]
         rows = [list(stages[client]) for _, stages in trajectories]
         longest = max(map(len, rows))
         return [row + row[-1:] * (longest - len(row)) for row in rows]
@@ -357,8 +427,13 @@ class Tester:
         rates: Sequence[Sequence[Numbers]],
         rounds: Sequence[int],
         passes: Sequence[int] | None = None,
+        numbers: Sequence[Numbers] = (),
     ) -> Callable[[], Scores]:
-        """Dispatch one client stage by group and piece; the answer waits for all of them."""
+        """Dispatch one client stage by group and piece; the answer waits for all of them.
+
+        numbers: of the correction of its scores, where it has one.
+        """
+        scored = [rates_of(numbers, shared.dtype)] if numbers else []
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
@@ -390,7 +465,8 @@ class Tester:
                 for some, real_columns in parts(range(len(rates[0])), columns):
                     chosen = {name: values[:, np.array(some)] for name, values in named.items()}
                     stops = np.array(walk.stops, np.int32)
-                    scores = personalise(walk.program, data, shared, theirs, rows, chosen, stops)
+                    told = (data, shared, theirs, rows, chosen, stops)
+                    scores = personalise(walk.program, *told, *scored)
                     waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
                     done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
                     self.work.report(done, f"testing after round {rounds[-1]}")
@@ -443,6 +519,7 @@ class Tester:
             tested if form == "gram" else fits,
             work.filled,
             True,
+            client.correction,
         )
         rate = "server_step" if client.stage is None else "local_step"
         program = Program(stage, rate, work.federation.task, form, *sizes)
@@ -534,7 +611,7 @@ class Runner:
         program = Program(
             server.stage, "server_step", task, form, largest, together, classes=work.filled
         )
-        schedule = Schedule(work, server, sizes)
+        schedule = Schedule(work, server, sizes, [draw.seed for draw in self.draws])
         tester = Tester(work, schedule, data)
         rows = (
             COPIES * (work.features if form == "head" else largest)
@@ -575,23 +652,33 @@ class Runner:
             if server.stage.has_memory()
             else None
         )
+        private = server.private
+        clips = None
+        if private is not None:
+            nothing = np.zeros(shared.shape[:2], shared.dtype)
+            clips = Clips(*map(put_on_device, (nothing + private.clip, nothing, nothing)))
         collect: Collect = (
-            tester.dispatch(slab, shared, diverged, (0,), memory)
+            tester.dispatch(slab, shared, diverged, (0,), memory, clips)
             if 0 in server.evaluated
             else lambda _: None
         )
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
             slots = None if memory is None else schedule.slots(slab.draws, start, stop)
-            state = (shared, diverged, memory)
-            shared, diverged, memory = advance(program, data, state, drawn, slots, *told)
+            noise = {}
+            if private is not None:
+                added = schedule.noise(slab.draws, start, stop)
+                noise["noise"] = PrivateNoise(*added, private)
+            state = (shared, diverged, memory, clips)
+            state = advance(program, data, state, drawn, slots, *told, **noise)
+            shared, diverged, memory, clips = state
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(
                 steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}"
             )
             if stop in server.evaluated:
                 collect(self.outcomes)
-                collect = tester.dispatch(slab, shared, diverged, (stop,), memory)
+                collect = tester.dispatch(slab, shared, diverged, (stop,), memory, clips)
         collect(self.outcomes)
 
 

@@ -10,7 +10,7 @@ copy of it, D a batch. A head is a matrix (d, outputs), the intercept as one mor
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any, NamedTuple
 
@@ -18,11 +18,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.stages import Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, TRAINING, Integers, Words, mix_hash
-from fedasym.training.plans import batches, cohorts
+from fedasym.training.plans import batches, cohorts, draw_private_cohorts
+from fedasym.training.privacy import clip_move, draw_noise, plan_private_rounds
 from fedasym.training.settings import (
     Protocol,
     Settings,
@@ -74,33 +76,53 @@ def run(
     told = (settings, protocol, seed, dtype)
     clients = [Client(federation, name, *told) for name in federation.clients]
     able = [client for client in clients if client.n > 0]
-    size = settings.cohort or min(COHORT, len(able))
+    size = min(settings.cohort or COHORT, len(able))
+    settings = replace(settings, cohort=max(size, 1))
     identities = np.array([client.identity for client in able], np.uint64)
-    drawn = cohorts(seed, identities, settings.rounds, size)
+    private = None if algorithm.shares_nothing else plan_private_rounds(settings, len(able))
+    clip = 0.0 if private is None else private.clip
+    drawn = (
+        cohorts(seed, identities, settings.rounds, size)
+        if private is None
+        else draw_private_cohorts(private, seed, identities, settings.rounds)
+    )
     server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
     # nothing, for most
     kept = {client.name: server.init_client(W) for client in clients}
     common = server.init_server(W)
+    pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     for r in range(settings.rounds + 1):
         if r in settings.evaluated:
-            own = {one.name: own_head(algorithm, one, W, r, kept[one.name]) for one in clients}
+            own = {
+                one.name: own_head(algorithm, one, W, r, kept[one.name], pooled) for one in clients
+            }
             yield Snapshot(r, W, own)
         if r == settings.rounds or algorithm.shares_nothing:
             continue
-        S = [able[place] for place in drawn[r]]  # alg:fedavg, line 2: the server samples clients
+        # alg:fedavg, line 2: the server samples clients
+        S = [able[place] for place in drawn[r] if place >= 0]
         n = sum(client.n for client in S)
         change, sent = np.zeros_like(W), np.zeros_like(W)
+        short = 0  # updates that are no longer than the clip
         for client in S:  # lines 4 to 11: each would do this on its own device
             turn = turns[client.name]
             memory = (kept[client.name], common)
             w, kept[client.name], beside = local_work(algorithm, client, W, r, turn, memory)
-            change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
+            if private is None:
+                change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
+            else:  # alike, and never further than the clip
+                move, whole = clip_move(w - W, clip)
+                change, short = change + move / private.cohort, short + whole
             sent += 0 if beside is None else client.n / n * beside
             turns[client.name] += 1
+        if private is not None:
+            noise, count_noise = draw_noise(seed, r, W.shape)
+            change = change + (private.multiplier * clip / private.cohort * noise).astype(W.dtype)
+            clip = float(private.adapt(clip, short, len(S), count_noise))
         # line 12: sum_j p_j w_j, unless the algorithm has another rule
-        W, common = server.move_server(W, change, common, sent, len(S) / len(able))
+        W, common = server.move_server(W, change, common, sent, size / len(able))
 
 
 def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
@@ -138,11 +160,49 @@ def local_work(
     return Work(w, *stage.finish(w, W, state, rate, client.settings.local_steps))
 
 
-def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = None) -> Head:
+def own_head(
+    algorithm: Algorithm,
+    client: Client,
+    W: Head,
+    r: int,
+    kept: Any = None,
+    pooled: Head | None = None,
+) -> Head:
     """The client's own head after r rounds; a client without training samples keeps the shared one.
 
     kept: what the client keeps from round to round, where its own head is a part of that.
+    pooled: the shares of the classes among all clients' samples, for a correction of the scores;
+        its numbers are added to the intercept, which a head without one gets.
     """
+    w = trained_head(algorithm, client, W, r, kept)
+    if algorithm.correction is None:
+        return w
+    assert pooled is not None
+    stage = bind_stage(algorithm.correction, client.settings, client.protocol)
+    offset = stage.offset(client.counts, np.asarray(pooled, client.dtype))
+    if client.protocol.intercept:
+        return np.concatenate([w[:-1], w[-1:] + offset])
+    return np.concatenate([w, offset[None]])
+
+
+def pooled_shares(federation: Federation, protocol: Protocol) -> Head:
+    """The shares of the classes among all training samples."""
+    rows = np.flatnonzero(federation.split == 0)
+    return pool_shares(class_counts(federation, rows, protocol.count_padding))
+
+
+def class_counts(federation: Federation, rows: Integers, padding: bool) -> Head:
+    """How many of these samples (or positions) have each class."""
+    if federation.classes is None:
+        raise InvalidInput("class shares are for classes, and these are numbers to predict")
+    labels = federation.labels[rows]
+    if federation.mask is not None and not padding:
+        labels = labels[federation.mask[rows]]
+    return np.bincount(labels.ravel(), minlength=federation.outputs).astype(float)
+
+
+def trained_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = None) -> Head:
+    """The head that a client's steps make of the shared one."""
     settings, protocol = client.settings, client.protocol
     own = None if algorithm.shares_nothing else client.own
     if client.n == 0:
@@ -179,11 +239,12 @@ def personal_head(
 ) -> Head:
     """One client's head as `run` has it; where clients keep theirs, from all rounds once more."""
     check_trainable(algorithm)
+    pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     if algorithm.personal_from_server and algorithm.server.keeps_client():
         again = run(algorithm, federation, settings, protocol, seed, dtype)
         return next(found.personal[client] for found in again if found.round == round)
     one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
-    return own_head(algorithm, one, np.asarray(shared, dtype), round)
+    return own_head(algorithm, one, np.asarray(shared, dtype), round, pooled=pooled)
 
 
 Heads = Head | Mapping[Any, Head]  # one for all clients, or one for each
@@ -369,6 +430,12 @@ class Client:
     def n(self) -> int:
         """How many there are."""
         return len(self.rows)
+
+    @cached_property
+    def counts(self) -> Head:
+        """How many of them have each class."""
+        found = class_counts(self.federation, self.rows, self.protocol.count_padding)
+        return found.astype(self.dtype)
 
     @cached_property
     def own(self) -> Mask:

@@ -15,15 +15,8 @@ from fedasym.algorithms.registry import KEEP, resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats
 from fedasym.results import LOSS, Comparison, Metric, Risk
-from fedasym.theory.limits import (
-    RiskAtRidge,
-    Worlds,
-    best_ridge,
-    centre_energy,
-    flatten,
-    stage_limit,
-)
-from fedasym.verbs.prediction import (
+from fedasym.theory import RiskAtRidge, Worlds, best_ridge, centre_energy, flatten, stage_limit
+from fedasym.verbs import (
     SIMULATE,
     LearningTask,
     Names,
@@ -37,12 +30,12 @@ from fedasym.verbs.prediction import (
     ridge_of,
 )
 from fedasym.verbs.verdicts import clients_text, loss_verdicts, thresholds
-from fedasym.worlds.population import Population, check_clients
+from fedasym.worlds import Population, check_clients
 
 if TYPE_CHECKING:
     from fedasym.results.regimes import FineTuning
     from fedasym.results.simulation import Simulated, Simulation
-    from fedasym.theory.limits import Parts
+    from fedasym.theory import Parts
     from fedasym.verbs.simulation import SimulationRequest
 
 MOST_AT_ONCE = 1 << 19  # worlds x atoms that the finite-client formulas hold at once
@@ -119,10 +112,14 @@ WINNER = "pfedme_ridge"  # with few clients whose optimum's length is known
 def with_winner(
     world: Population, chosen: list[Algorithm], asked: PredictionRequest
 ) -> list[Algorithm]:
-    """The default algorithms, and the one that none of them is better than."""
+    """The default algorithms, and the one that none of them is better than, at their ridge."""
     usual = asked.optional and len(chosen) == len(PAPER) and world.norm is not None
     few = usual and asked.clients is not None and check_clients(asked.clients) is not None
-    return [*chosen, find(WINNER)] if few else chosen
+    if not few:
+        return chosen
+    winner = find(WINNER)
+    given = next(each.personalise.get("ridge") for each in chosen if each.has_ridge)
+    return [*chosen, replace(winner, personalise=winner.personalise.at(ridge=given))]
 
 
 def predict_equal(

@@ -23,12 +23,12 @@ from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_
 from fedasym.results import ACCURACY, Accuracy, Risk
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
 from fedasym.theory.finite import client_weights
-from fedasym.verbs.prediction import collect, predict, read_worlds, task_of
+from fedasym.verbs import collect, predict, read_worlds, task_of
 from fedasym.verbs.regimes import read_range
 from fedasym.verbs.trials import Tick, TrialPlan, TrialSetting, make_plan, one_trial
 from fedasym.verbs.verdicts import clients_text
+from fedasym.worlds import RANGES, Population
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import RANGES, Population
 
 if TYPE_CHECKING:
     from fedasym.core.runtime import Executor
@@ -585,7 +585,7 @@ def one_labelled_trial(
 ) -> dict[str, Scored]:
     """Every algorithm's scores, the mean over the clients looked at."""
     from fedasym.exact import class_clients
-    from fedasym.theory.classes.limits import canonical_pair
+    from fedasym.theory.classes import canonical_pair
 
     world = layout.world
     seed = request.seed

@@ -29,6 +29,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.algorithms.methods import pool_shares
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, import_package, one_of, path_of
 from fedasym.core.runtime import replace_file
@@ -56,6 +57,7 @@ from fedasym.training.twin import (
     Client,
     Head,
     batch_of,
+    class_counts,
     local_work,
     mean_loss,
     own_head,
@@ -374,8 +376,13 @@ def heads_folder(node_config: Mapping[str, Any]) -> Path:
 def introduce_clients(
     message: Message, context: Context, federation: Federation, algorithm: str | Algorithm
 ) -> Message:
-    """Reply with the node's clients and sizes; no name, no sample, no label."""
-    protocol = read_configuration(algorithm, context).protocol
+    """Reply with the node's clients and sizes; no name, no sample, no label.
+
+    Where clients add their class shares to scores, the node tells how many training samples of each
+    class its clients have together.
+    """
+    configuration = read_configuration(algorithm, context)
+    protocol = configuration.protocol
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {
         "dimension": federation.dimension,
@@ -394,6 +401,10 @@ def introduce_clients(
         "tested": tested,
         **counted,
     }
+    if configuration.algorithm.correction is not None:
+        rows = np.flatnonzero(federation.split == SPLITS.index("train"))
+        labels = class_counts(federation, rows, protocol.count_padding)
+        told["labels"] = [int(each) for each in labels]
     return Message(content_of(config=told), reply_to=message)
 
 
@@ -426,6 +437,9 @@ def evaluate_clients(
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
     configuration = read_configuration(algorithm, context)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
+    pooled = None
+    if configuration.algorithm.correction is not None:
+        pooled = read_pooled(message.content, federation)
     name = configuration.algorithm.name
     folder = heads_folder(context.node_config)
     about = {
@@ -433,7 +447,7 @@ def evaluate_clients(
         "round": round_,
         "run": context.run_id,
         "seed": configuration.seed,
-        "bias": configuration.protocol.intercept,
+        "bias": configuration.protocol.intercept or pooled is not None,
     }
     about["classes"] = None if federation.classes is None else list(federation.classes)
     own = HeadScores()
@@ -441,7 +455,7 @@ def evaluate_clients(
     validated = HeadScores()
     hurt = 0
     for client in working_clients(federation, configuration):
-        head = own_head(configuration.algorithm, client, shared, round_)
+        head = own_head(configuration.algorithm, client, shared, round_, pooled=pooled)
         if np.isfinite(
             head
         ).all():  # one that diverged replaces none that works; the server hears of it in the scores
@@ -487,6 +501,15 @@ def read_head_and_round(
         if not is_size(round_, 1):
             raise ValueError("server-round is no number of a round")
         return shared, int(round_)
+
+
+def read_pooled(content: RecordDict, federation: Federation) -> NDArray[np.float64]:
+    """The shares of the classes among all nodes' samples, from the counts that the server sends."""
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        counts = config_in(content)["labels"]
+        if len(counts) != federation.outputs or not all(is_size(each, 0) for each in counts):
+            raise ValueError("labels are no counts of the classes")
+        return pool_shares(counts)
 
 
 def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple[Client, int]]:
@@ -537,7 +560,7 @@ def score_head(client: Client, head: Head, split: str) -> HeadScores:
     D = batch_of(
         federation,
         federation.rows(client.name, split),
-        protocol.intercept,
+        len(head) > federation.dimension,
         protocol.count_padding,
         head.dtype,
     )

@@ -245,7 +245,9 @@ class Personalized(Strategy):
         )
         if self.tested:
             log.info("configure_evaluate: Asked all %d nodes", len(self.tested))
-        told = {**config, "server-round": server_round}
+        told: dict[str, Any] = {**config, "server-round": server_round}
+        if self.configuration.algorithm.correction is not None:
+            told["labels"] = self.roster.class_totals()
         return [self.message(arrays, told, node, MessageType.EVALUATE) for node in self.tested]
 
     def aggregate_evaluate(
