@@ -430,6 +430,7 @@ COMMANDS = {
     "sweep": "experiments",
     "train": "training",
     "try": "training",
+    "what-if": "training",
 }
 
 

@@ -1,4 +1,4 @@
-"""The commands on client data: train, advise, fit, apply, deploy, try."""
+"""The commands on client data: train, advise, what-if, fit, apply, deploy, try."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from fedasym.cli import (
     PrivacyOptions,
     app,
     names,
+    numbers,
     parse_grid,
     read_federation,
     show,
@@ -26,7 +27,7 @@ from fedasym.cli import (
     whole_numbers,
 )
 from fedasym.core.errors import MissingPackage
-from fedasym.core.runtime import STOPPED
+from fedasym.core.runtime import STOPPED, holds_kind
 from fedasym.training.settings import ABOUT, CHOSEN, default_for
 
 
@@ -228,6 +229,63 @@ def advise(
         print(f"\n{advice.confirm(federation)}")
     if written and not json:
         print(f"\nWritten to {' and '.join(written)}")
+
+
+@app.command(name="what-if", group=TRAINING)
+def what_if(
+    data: str,
+    /,
+    *,
+    samples: str | None = None,
+    clients: str | None = None,
+    alpha: str | None = None,
+    columns: Columns = COLUMNS,
+    algorithms: str | None = None,
+    draws: int = 3,
+    seed: int = 0,
+    save: str | None = None,
+    output: Output = OUTPUT,
+) -> None:
+    """What every algorithm would reach with more or fewer samples, clients, or other class shares.
+
+    Parameters
+    ----------
+    data
+        A file or folder of client data, or a double that --save kept.
+    samples
+        Training samples of each client to look at, separated by commas.
+    clients
+        Numbers of clients to look at.
+    alpha
+        Dirichlet laws of class shares to look at: small is uneven.
+    algorithms
+        Names separated by commas; the paper's by default.
+    draws
+        Federations that are drawn at each point.
+    seed
+        Same seed, same answer.
+    save
+        Keep the double of the clients, without samples: a file whose name ends in .safetensors.
+    """
+    from fedasym.models.doubles import KIND, Double
+
+    given = {"samples": samples, "clients": clients, "alpha": alpha}
+    vary = {name: numbers(name, text) for name, text in given.items() if text is not None}
+    double = (
+        Double.load(data)
+        if holds_kind(data, KIND)
+        else fa.resemble(read_federation(data, columns, show=not output.json))
+    )
+    where = None if save is None else double.save(save)
+    if not output.json:
+        print(f"{double}\n")
+    with show_progress("Nothing is kept of what was drawn.") as progress:
+        found = fa.what_if(
+            double, vary or None, names(algorithms), draws=draws, seed=seed, progress=progress
+        )
+    show(found, output)
+    if where and not output.json:
+        print(f"\nThe double is kept in {where}")
 
 
 def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) -> None:
