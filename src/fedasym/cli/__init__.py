@@ -58,6 +58,8 @@ class Output:
 
     json: bool = False
     """Print JSON with full precision instead of a table."""
+    latex: bool = False
+    """Print a LaTeX table (booktabs) instead of text."""
     plot: str | None = None
     """Draw the answer to this file (.png, .svg or .pdf)."""
 
@@ -71,15 +73,20 @@ class Printable(Protocol):
     def to_json(self) -> str:
         """Full precision."""
 
+    def to_latex(self) -> str:
+        """A table for a paper."""
+
     def plot(self, path: str) -> Any:
         """Draw to a file."""
 
 
 def show(result: Printable, output: Output) -> None:
     """Draw first, so that a bad path is told before anything is printed; then print."""
+    if output.json and output.latex:
+        raise InvalidInput("json and latex are both given: choose one of them")
     where = result.plot(output.plot) if output.plot else None
-    print(result.to_json() if output.json else result)
-    if where and not output.json:
+    print(result.to_json() if output.json else result.to_latex() if output.latex else result)
+    if where and not (output.json or output.latex):
         print(f"\nDrawn to {where}")
 
 
