@@ -403,6 +403,7 @@ def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
         check_claims,
         claim_identical,
         compare_with_paper,
+        join_with_and,
     )
 
     root = Path(RUNS if tables is None else tables)
@@ -416,7 +417,7 @@ def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
     read = fa.Results.read if tables is None else fa.Results.load
     results = {name: read(root / name) for name in wanted}
     across = claim_identical(results)
-    together = [] if across is None else [Claims(" and ".join(results), (across,))]
+    together = [] if across is None else [Claims(join_with_and(list(results)), (across,))]
     if json:
         held = [*map(check_claims, results.values()), *together]
         print("[" + ",\n".join(each.to_json() for each in held) + "]")
