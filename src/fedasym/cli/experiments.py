@@ -76,6 +76,8 @@ def run(
 ) -> None:
     """Run an experiment: tune on validation samples, repeat, compare; resumes if interrupted.
 
+    Example: fedasym run mine.toml --into runs/mine
+
     Parameters
     ----------
     file
@@ -133,6 +135,8 @@ def sweep(
 ) -> None:
     """Tune algorithms on your own client data by validation samples, then test what is chosen.
 
+    Example: fedasym sweep clients.csv --algorithms local,fedavg,ftfa --label y --client who
+
     Parameters
     ----------
     data
@@ -180,6 +184,8 @@ def sweep(
 def list_(folder: str = "runs", /) -> None:
     """The runs in a folder: how far each is.
 
+    Example: fedasym runs list
+
     Parameters
     ----------
     folder
@@ -202,6 +208,8 @@ def show(
     latex: AsLatex = False,
 ) -> None:
     """The results of a run, as far as it is.
+
+    Example: fedasym runs show mine --comparisons
 
     Parameters
     ----------
@@ -241,6 +249,8 @@ def show(
 def clean(run: str, /) -> None:
     """Remove finished pieces that the experiment no longer asks for, and remains of killed runs.
 
+    Example: fedasym runs clean mine
+
     Parameters
     ----------
     run
@@ -271,6 +281,8 @@ def report(
 
     Where the experiment has the name of one of the paper's data sets, the published curves are
     drawn beside.
+
+    Example: fedasym report runs/mine --into mine.html --figures figures
 
     Parameters
     ----------
@@ -327,6 +339,8 @@ def reproduce(
     json: AsJson = False,
 ) -> None:
     """Rerun the paper: features, tuning, trials, gains, figures, report; resumes if interrupted.
+
+    Example: fedasym reproduce cifar100 --quick
 
     Parameters
     ----------
