@@ -120,6 +120,8 @@ def train(
 ) -> None:
     """Train algorithms on client data, personalise and test every client.
 
+    Example: fedasym train synthetic --algorithms local,fedavg,ftfa --rounds 40 --seeds 0:3
+
     Parameters
     ----------
     data
@@ -188,10 +190,13 @@ def advise(
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
 
+    Example: fedasym advise shops --label sales --client shop --report advice.html
+
     Parameters
     ----------
     data
-        A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite.
+        A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite;
+        or shops, a drawn table that comes with fedasym.
     algorithms
         Some to look at beside the paper's, separated by commas: registered names, or module:name.
     plot
@@ -315,6 +320,8 @@ def fit(
 
     All rows are learnt from, unless --split names a column that says which train.
 
+    Example: fedasym fit shops --label sales --client shop --save model.safetensors
+
     Parameters
     ----------
     data
@@ -338,6 +345,8 @@ def fit(
 @app.command(group=TRAINING)
 def apply(model: str, data: str, /, *, into: str | None = None, column: str = "prediction") -> None:
     """Add predictions to raw rows of a table; clients unknown to the model get the shared one.
+
+    Example: fedasym apply model.safetensors new.csv --into predicted.csv
 
     Parameters
     ----------
@@ -389,6 +398,8 @@ EXTRA = "pip install 'fedasym[flower]'"
 def deploy(what: str, /, *, into: str) -> None:
     """Write a Flower app: federated training, whose samples stay with the clients, or advice.
 
+    Example: fedasym deploy ftfa --into app
+
     Parameters
     ----------
     what
@@ -425,6 +436,8 @@ def try_app(
     run_config: str | None = None,
 ) -> None:
     """Try a Flower app that deploy wrote, with all nodes in this process and no network.
+
+    Example: fedasym try app --nodes 3
 
     Parameters
     ----------

@@ -68,6 +68,8 @@ class Piece:
         # as finished pieces have it
         named = {"bias" if name == "intercept" else name: value for name, value in protocol.items()}
         named["name"] = named["name"].replace("intercept", "bias")
+        if not named["passes_ahead"]:  # finished pieces do not have it
+            del named["passes_ahead"]
         found: dict[str, Any] = {
             "numbers": NUMBERS,
             "stage": self.stage,

@@ -28,8 +28,8 @@ from fedasym.exact.held_out import HeldOut
 from fedasym.models.laws import (
     SHARES,
     ClassLaws,
-    NumberLaws,
     CoordinateLaw,
+    NumberLaws,
     Scales,
     ShareLaw,
     estimate_number_laws,

@@ -225,7 +225,8 @@ def own_work(
     rates = tuple(({"local_step": own_rate(bound, settings)} | own).items())
     if bound.step_count is not None:
         return ClientWork(stage, None, bound.step_count), rates
-    passes = settings.rounds if algorithm.shares_nothing else settings.personal_epochs
+    alone = settings.rounds + protocol.passes_ahead
+    passes = alone if algorithm.shares_nothing else settings.personal_epochs
     return ClientWork(stage, passes), rates
 
 

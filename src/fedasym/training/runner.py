@@ -549,7 +549,8 @@ class Tester:
         elif client.epochs is None:
             stops = [client.steps]
         else:  # on its own a client trains as many passes as there are rounds
-            stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
+            alone = [round_ + work.protocol.passes_ahead for round_ in rounds]
+            stops = [end * per_pass for end in (alone if server.alone else passes or ())]
         steps = max(stops[-1], 1)
         stage = client.stage or server.stage
         form = (
