@@ -53,9 +53,7 @@ def pupils() -> pl.DataFrame:
             "age": age,
             "sex": np.where(rng.random(ROWS) < 0.4, "F", "M"),
             "sector": np.array(["public", "private"])[school % 2],
-            "grade": rng.choice(
-                list("abc") + ["odd", "rare"], ROWS, p=[0.5, 0.3, 0.19, 0.005, 0.005]
-            ),
+            "grade": rng.choice([*"abc", "odd", "rare"], ROWS, p=[0.5, 0.3, 0.19, 0.005, 0.005]),
             "size": 100.0 + 7 * school,
             "nothing": 1.0,
             "when": [f"2024-01-{1 + each % 28:02d}" for each in range(ROWS)],

@@ -39,7 +39,7 @@ from fedasym.data.fields import (
 )
 from fedasym.data.frames import read_polars
 from fedasym.data.recipe import ABSENT, Recipe
-from fedasym.data.roles import Role, check_roles, find_reason
+from fedasym.data.roles import ROLE_KINDS, Role, check_roles, find_reason
 from fedasym.data.samples import Owners, owners_of
 from fedasym.data.splits import TRAIN
 from fedasym.deploy.flower.messages import (
@@ -273,18 +273,32 @@ class OpenTable(NamedTuple):
         """What its columns are."""
         known = self.known
         owner = owners_of(take_names(self.who, known)).owner
-        dates = self.table.rules["dates"]
-        columns = {}
+        rules = self.table.rules
+        columns, used = {}, {}
         for name, cells in self.cells.items():
             mine = cells.take(known)
             varies, repeats = vary_within(mine, owner)
-            reason = find_reason(mine, owner, dates)
+            reason = find_reason(mine, owner, rules["dates"])
             stray = cells.stray is not None and "category" not in self.words.get(name, ())
             kind = CellKind.NUMBER if stray else mine.kind  # refused as such once it is used
             columns[name] = ColumnLook(
                 cells=kind.value, reason=reason and reason.value, varies=varies, repeats=repeats
             )
+            told = [word for word in self.words.get(name, ()) if word in ROLE_KINDS]
+            if reason is None or self.names.chosen is not None:
+                used[name] = Role(told[0] if told else "category" if kind in WORDS else "number")
+        self.check(self.choose_rows(list(used), used))
         return TableLook(rows=len(self.who), client_kind=self.client_kind, columns=columns)
+
+    def check(self, chosen: ChosenRows) -> None:
+        """Refuse now, not once other nodes have answered, labels that will not do."""
+        self.classes(chosen)
+        if (named := self.table.rules["classes"]) is not None:
+            clients, one = take_names(self.who, chosen.rows), np.zeros((len(chosen.rows), 1))
+            Federation.from_arrays(
+                one, chosen.labels.values, clients, split=chosen.split, classes=named,
+                task=chosen.labels.task,
+            )  # fmt: skip
 
     def choose_rows(self, used: Sequence[str], kinds: Mapping[str, Role]) -> ChosenRows:
         """The rows that serve, their labels, clients and split."""
