@@ -1,4 +1,4 @@
-"""The commands on client data: train, advise, what-if, fit, apply, deploy, try."""
+"""The commands on client data: train, advise, what-if, fit, apply, deploy, digest, node, try."""
 
 from __future__ import annotations
 
@@ -209,7 +209,7 @@ def advise(
         Write the page as HTML to this file.
     federated
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
-        name that Flower's configuration has for it. Regression.
+        name that Flower's configuration has for it.
     epsilon
         A privacy budget of training: where it makes sharing too dear, clients learn alone.
         Regression.
@@ -302,8 +302,12 @@ def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) 
             f"{given[0]} is given with --federated: the advice comes as the federation's log; leave"
             " it out"
         )
-    told = {name: getattr(columns, name) for name in ("label", "client", "features", "task")}
-    advise_nodes(superlink, {name: value for name, value in told.items() if value})
+    taken = ("label", "client", "features", "task", "scale", "missing", "dates", "intercept")
+    told = {name: getattr(columns, name) for name in taken}
+    told["roles"] = ",".join(columns.role or ())
+    advise_nodes(
+        superlink, {name: value for name, value in told.items() if value not in (None, "")}
+    )
 
 
 @app.command(group=TRAINING)
@@ -403,11 +407,12 @@ def deploy(what: str, /, *, into: str) -> None:
     Parameters
     ----------
     what
-        fedavg, ftfa, rtfa, maml, maml_fo, maml_hf or pfedme; or advise: which of them to choose.
+        An algorithm that train knows; one of your own as module:name or FILE.py:name; or advise:
+        which of them to choose.
     into
         A new or empty folder, whose name becomes the app's.
     """
-    from fedasym.deploy.flower.apps import write_app
+    from fedasym.deploy.flower.apps import digest_app, write_app
 
     folder = write_app(what, into)
     print(
@@ -416,9 +421,62 @@ def deploy(what: str, /, *, into: str) -> None:
     )
     print(f"    fedasym try {folder}\n")
     print("or on a file of yours, with --data FILE --label COLUMN --client COLUMN.")
+    print(f"Owners of nodes who let it run list its digest, {digest_app(folder)}")
     if find_spec("flwr") is None:
         print(f"flwr is not installed here: {EXTRA}, on the server and on every node")
     print("docs/how-to/flower.md goes from data on three machines to a running federation.")
+
+
+@app.command(group=TRAINING)
+def digest(folder: str, /) -> None:
+    """Print the digest of a Flower app, by which owners of nodes say that it may run.
+
+    Parameters
+    ----------
+    folder
+        The app, as deploy wrote it and as you have read it; any change of it changes the digest.
+    """
+    from fedasym.deploy.flower.apps import digest_app
+
+    print(digest_app(folder))
+
+
+@app.command(group=TRAINING)
+def node(
+    policy: str,
+    /,
+    *,
+    superlink: str,
+    root_certificates: str | None = None,
+    key: str | None = None,
+    insecure: Annotated[bool, Parameter(negative="")] = False,
+    port: int = 9094,
+) -> None:
+    """Start a node of a federation for the data of a policy, which runs no app but those it lists.
+
+    Parameters
+    ----------
+    policy
+        The owner's policy, a TOML file: data-path, apps (their digests), and what runs may read.
+    superlink
+        Address and port of the federation's SuperLink.
+    root_certificates
+        The certificate of the authority that signed the SuperLink's.
+    key
+        This node's private key, whose public one is registered there.
+    insecure
+        Without TLS and keys: to try things out on one machine.
+    port
+        Where the node's own processes talk to it, on 127.0.0.1; two nodes of a machine need two.
+    """
+    if find_spec("flwr") is None:
+        raise MissingPackage(f"a node needs flwr: {EXTRA}")
+    from fedasym.deploy.flower.grid import start_node
+
+    words = ["--superlink", superlink, "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--root-certificates", root_certificates] if root_certificates else []
+    words += ["--auth-supernode-private-key", key] if key else []
+    start_node(policy, [*words, *(["--insecure"] if insecure else [])])
 
 
 @app.command(name="try", group=TRAINING)
@@ -434,6 +492,7 @@ def try_app(
     task: str | None = None,
     classes: str | None = None,
     run_config: str | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Try a Flower app that deploy wrote, with all nodes in this process and no network.
 
@@ -456,9 +515,11 @@ def try_app(
     task
         regression or classification.
     classes
-        Their number, or their names separated by commas: needed where labels are classes.
+        Their number, or their names separated by commas; by default those of the table.
     run_config
         Further values of the app's config, such as "rounds=2 seed=1".
+    resume
+        Go on after the last round that was saved.
     """
     if find_spec("flwr") is None:
         raise MissingPackage(f"a Flower app needs flwr: {EXTRA}")
@@ -474,4 +535,4 @@ def try_app(
     config = grid.parse_overrides(run_config or "") | {
         name: value for name, value in told.items() if value is not None
     }
-    grid.try_app(folder, data, nodes, config)
+    grid.try_app(folder, data, nodes, config | ({"resume": True} if resume else {}))
