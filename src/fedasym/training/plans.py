@@ -250,8 +250,9 @@ def way_of(client: ClientWork, rates: Hashable, alone: bool) -> Hashable:
 
 # compiled programs for one client stage, at most; more for sequences, whose steps cost more
 GROUPS, MANY = 3, 6
-# what all groups together save must be worth it: fewer are taken where they come as near as this
-WORTH = 0.85
+# what all groups together save must be worth it: fewer are taken where they come as near as this,
+# or where they save so few rows that compiling their programs takes longer
+WORTH, FEW = 0.85, 1000
 CACHE = 2e6  # bytes that stay close to a processor's core, roughly
 COPIES = 6  # arrays of a model's size that a step holds at once, roughly
 STEP = 3  # arrays of the size of a batch's outputs
@@ -313,7 +314,8 @@ def groups(sizes: Integers, many: bool = False) -> list[NDArray[np.intp]]:
             if (before := [(start, plan) for start, plan in held.items() if start < stop])
         }
         plans.append(held[len(levels)])
-    ends = next(ends for cost, ends in plans if cost * WORTH <= plans[-1][0])
+    least = plans[-1][0]
+    ends = next(ends for cost, ends in plans if cost * WORTH <= least or cost <= least + FEW)
     edges = [0, *(levels[stop - 1] for stop in ends)]
     return [np.flatnonzero((widths > low) & (widths <= high)) for low, high in pairwise(edges)]
 
