@@ -107,7 +107,7 @@ class Piece:
         """The settings that these algorithms bring, and whether they are whole numbers."""
         return {
             name: each.whole
-            for algorithm in self.brought.values()
+            for algorithm in self.algorithms()
             for name, each in own_settings(algorithm).items()
         }
 
