@@ -129,7 +129,7 @@ def test_clients_weigh_alike():
 
 def test_poisson_cohorts_draw_each_client_by_itself():
     identities = mix_hash(9, np.arange(30, dtype=np.uint64))
-    plan = PrivateRounds("poisson", 6, 1.0, 1.0, 0.0, 0.0, 0.0)
+    plan = PrivateRounds(True, 6, 1.0, 1.0, 0.0, 0.0, 0.0)
     drawn = plans.draw_private_cohorts(plan, 3, identities, 4000)
     present = np.zeros((4000, 30))
     for r, row in enumerate(drawn):

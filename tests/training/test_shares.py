@@ -8,6 +8,7 @@ from fedasym.algorithms import Share
 from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
 from fedasym.training import twin
+from fedasym.training.decomposition import difference
 
 from .clients import DOUBLE, GRAM, as_twin, federation
 
@@ -103,3 +104,119 @@ def test_names_settings_and_refusals():
         fa.predict(fa.ClassPopulation(1, 1, 1), ["rtfa_share"])
     with pytest.raises(fa.InvalidInput, match="correction of x is a Keep"):
         fa.Algorithm("x", *find("fedavg").stages, correction=fa.algorithms.Keep())
+
+
+def shifted_clients(label=0.0, feature=0.0, clients=30, seed=0):
+    """Gaussian classes; clients' class shares and means differ by as much as they are told."""
+    rng = np.random.default_rng(seed)
+    n, d, C = 60, 8, 5
+    means = 1.6 * rng.standard_normal((C, d)) / d**0.5
+    rows, labels = [], []
+    for _ in range(clients):
+        shares = rng.dirichlet(np.ones(C) / label) if label else np.ones(C) / C
+        y = rng.choice(C, n, p=shares)
+        shift = feature * rng.standard_normal(d)
+        rows.append(means[y] + shift + rng.standard_normal((n, d)) * 0.7)
+        labels.append(y)
+    names = np.repeat(np.arange(clients), n)
+    return fa.Federation.from_arrays(
+        np.concatenate(rows), np.concatenate(labels), names, classes=C, split=(0.5, 0.25, 0.25)
+    )
+
+
+TRAINED = {"rounds": 30, "evaluate_every": 0, "server_step": 0.3, "local_step": 0.1}
+
+
+@pytest.fixture(scope="module")
+def shifts():
+    """Trained runs by what differs between clients."""
+    kinds = {"label": {"label": 3.0}, "feature": {"feature": 0.8}, "none": {}}
+    return {
+        kind: fa.train(["ftfa", "fedavg_share"], shifted_clients(**told), **TRAINED)
+        for kind, told in kinds.items()
+    }
+
+
+def test_a_gain_is_of_the_kind_that_it_was_made_of(shifts):
+    parts = {kind: runs.decompose()["ftfa"] for kind, runs in shifts.items()}
+    assert parts["label"].label.value > 3 * parts["label"].label.error
+    assert abs(parts["label"].feature.value) < parts["label"].label.value / 4
+    assert parts["feature"].feature.value > 3 * parts["feature"].feature.error
+    assert abs(parts["feature"].label.value) < parts["feature"].feature.value / 4
+    for amount in (parts["none"].label, parts["none"].feature):
+        assert abs(amount.value) < 0.02
+    for each in parts.values():
+        total = each.label.value + each.feature.value + each.rest.value
+        assert each.gain.value == pytest.approx(total, abs=1e-12)
+        assert each.personal - each.shared == pytest.approx(each.gain.value, abs=1e-12)
+
+
+def test_levels_of_a_decomposition_are_those_of_training(shifts):
+    runs = shifts["label"]
+    row = runs.decompose()["ftfa"]
+    assert row.personal == pytest.approx(runs[0].accuracy[-1])
+    assert row.shared == pytest.approx(runs[0].shared_accuracy[-1], abs=1e-9)
+    again = fa.train("fedavg_share", runs[0].federation, **TRAINED, **row.settings)
+    assert row.shares == pytest.approx(again.accuracy[-1], abs=1e-9)
+    assert row.beyond.value == pytest.approx(row.personal - row.shares, abs=1e-12)
+
+
+def test_a_decomposition_prints_and_is_drawn(shifts, tmp_path):
+    found = shifts["label"].decompose()
+    assert "are label shift (knowing which classes a client has)" in str(found)
+    assert [row["algorithm"] for row in found.table()] == ["ftfa", "fedavg_share"]
+    assert found.plot(tmp_path / "parts.png").stat().st_size > 0
+    with pytest.raises(fa.InvalidInput, match="no run has personal models"):
+        fa.train("fedavg", shifts["none"][0].federation, **TRAINED).decompose()
+    saved = fa.History.load(shifts["none"][0].save(tmp_path / "run.safetensors"))
+    with pytest.raises(fa.InvalidInput, match="a saved history has no samples"):
+        saved.decompose()
+
+
+def test_errors_of_parts_are_those_of_many_clients():
+    """The standard error of a part against its spread over draws of the clients."""
+    rng = np.random.default_rng(3)
+    values, errors = [], []
+    for _ in range(400):
+        tested = rng.integers(2, 12, 40).astype(float)
+        right = rng.binomial(tested.astype(int), rng.beta(2, 2, 40)).astype(float)
+        found = difference(right, tested)
+        values.append(found.value)
+        errors.append(found.error)
+    assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)
+
+
+def test_shares_of_another_time_are_doubted():
+    clients = shifted_clients(label=3.0)
+    rng = np.random.default_rng(0)
+    fresh = np.where(clients.split > 0, rng.integers(0, 5, len(clients.split)), clients.labels)
+    moved = fa.Federation.from_arrays(
+        clients.features,
+        fresh,
+        [clients.clients[place] for place in clients.owner],
+        split=clients.split,
+        classes=5,
+    )
+    assert not any("Doubt" in note for note in fa.train("fedavg_share", clients, **TRAINED).notes)
+    told = fa.train("fedavg_share", moved, **TRAINED).notes
+    assert any("other classes than their training samples" in note for note in told)
+    assert not any("Doubt" in note for note in fa.train("ftfa", moved, **TRAINED).notes)
+
+
+def test_sweeps_tune_them_and_reports_tell_them(tmp_path):
+    clients = shifted_clients(label=3.0, clients=10)
+    names = ["fedavg", "fedavg_share", "share(rtfa)"]
+    told = {"rounds": 6, "evaluate_every": 0, "local_steps": 3}
+    grid = {"server_step": [0.1, 0.5]}
+    grids = {
+        "fedavg": grid,
+        "fedavg_share": grid | {"share_power": [0, 1], "share_smoothing": [3]},
+        "rtfa_share": grid | {"share_power": [1]},
+    }
+    found = fa.sweep(names, clients, grid=grids, seeds=2, into=tmp_path / "run", **told)
+    assert found.tuned["fedavg_share"]["share_power"] == 1
+    assert list(found.finals("seeds")) == ["fedavg", "fedavg_share", "rtfa_share"]
+    page = fa.report(tmp_path / "run", tmp_path / "page.html").read_text()
+    apart = found.finals("seeds")["fedavg_share"] - found.finals("seeds")["fedavg"]
+    assert f"class shares alone add {100 * apart.mean():.2f} points" in page
+    assert "beyond them, rtfa_share has" in page

@@ -397,7 +397,10 @@ class Share(ScoreStage):
     """
 
     share_power: float = setting(
-        default=1.0, least=0, meaning="power of a client's class shares (tau)", grid=(0.5, 1, 1.5)
+        default=1.0,
+        least=0,
+        meaning="power of a client's class shares (tau)",
+        grid=(0.25, 0.5, 1, 1.5),
     )
     share_smoothing: float = setting(
         default=10.0,

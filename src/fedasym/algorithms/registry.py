@@ -369,7 +369,7 @@ def with_shares(algorithm: Algorithm, correction: ScoreStage | None = None) -> A
     """The algorithm whose clients also add their class shares to the scores, as `<name>_share`.
 
     >>> with_shares(PAPER["rtfa"]).name, with_shares(PAPER["rtfa"]).default_grid()["share_power"]
-    ('rtfa_share', [0.5, 1.0, 1.5])
+    ('rtfa_share', [0.25, 0.5, 1.0, 1.5])
     """
     if algorithm.correction is not None:
         return algorithm

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from fedasym.core.numbers import (
     Array,
     Counts,
     Sums,
+    TextTable,
     json_value,
     lowest_tenth,
     mean_client_ratio,
@@ -36,10 +37,14 @@ from fedasym.training.wording import (
     client_notes,
     fold_line,
     remedy,
-    round_lines,
+    round_table,
     run_notes,
     setting_text,
+    share_notes,
 )
+
+if TYPE_CHECKING:
+    from fedasym.training.decomposition import Decomposition
 
 ROUNDING = 1e-6  # losses closer than this, relatively, are the same in float32
 
@@ -270,6 +275,20 @@ class History(Result):
             for i, client in named
         ]
 
+    def decompose(self) -> Decomposition:
+        """The gain of the personal models over the shared one after the last evaluated round, split
+        into label shift, feature shift and the rest; with standard errors over clients.
+
+        >>> import fedasym as fa
+        >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
+        >>> run = fa.train("ftfa", clients, rounds=20, evaluate_every=0)
+        >>> [row["algorithm"] for row in run.decompose().table()]
+        ['ftfa']
+        """
+        from fedasym.training.histories import Histories
+
+        return Histories((self,)).decompose()
+
     def personal(self, client: Any) -> NDArray[np.floating[Any]]:
         """A client's personal head (features, outputs) after the last evaluated round."""
         from fedasym.training.twin import first_head, personal_head
@@ -374,10 +393,16 @@ class History(Result):
     def notes(self) -> tuple[str, ...]:
         """What a reader should know: divergence and its cure, interruption, clients not counted."""
         spent = () if self.privacy is None else (f"{self.privacy} {NOT_COUNTED}",)
-        return (*run_notes(self), *spent, *client_notes(self))
+        return (*run_notes(self), *spent, *client_notes(self), *share_notes(self))
 
     def __str__(self) -> str:
-        return "\n".join([*fold_line(self.title), "", *round_lines(self), *self.notes])
+        table, meanings = round_table(self)
+        lines = [*table.lines(), "", *meanings, *self.notes]
+        return "\n".join([*fold_line(self.title), "", *lines])
+
+    def printed_tables(self) -> list[TextTable]:
+        """The evaluated rounds, as they are printed."""
+        return [round_table(self)[0]]
 
     __repr__ = __str__
 

@@ -49,12 +49,12 @@ def draw_private_cohorts(
 ) -> Rows:
     """The clients of each round, -1 where there are fewer: each by itself, or so many of them.
 
-    >>> plan = PrivateRounds("poisson", 2, 1.0, 1.0, 0.0, 0.0, 0.0)
+    >>> plan = PrivateRounds(True, 2, 1.0, 1.0, 0.0, 0.0, 0.0)
     >>> drawn = draw_private_cohorts(plan, 0, np.arange(8, dtype=np.uint64), rounds=400)
     >>> bool(abs((drawn >= 0).sum(1).mean() - 2) < 0.2)
     True
     """
-    if private.sampling == "fixed":
+    if not private.poisson:
         return cohorts(seed, identities, rounds, private.cohort, first)
     ranks = mix_hash(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
     taken = ranks / 2.0**64 * len(identities) < private.cohort
@@ -225,7 +225,8 @@ def own_work(
     rates = tuple(({"local_step": own_rate(bound, settings)} | own).items())
     if bound.step_count is not None:
         return ClientWork(stage, None, bound.step_count), rates
-    passes = settings.rounds if algorithm.shares_nothing else settings.personal_epochs
+    alone = settings.rounds + protocol.passes_ahead
+    passes = alone if algorithm.shares_nothing else settings.personal_epochs
     return ClientWork(stage, passes), rates
 
 

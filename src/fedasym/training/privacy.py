@@ -39,7 +39,7 @@ Move = NDArray[np.floating[Any]]
 class PrivateRounds(NamedTuple):
     """The numbers of one run's private averages: a part of what is planned, and hashable."""
 
-    sampling: str
+    poisson: bool  # each client is drawn by itself; else cohorts have a fixed size
     cohort: int  # D, that is expected
     clip: float  # C, before the first round
     multiplier: float  # of the sum of moves
@@ -68,16 +68,17 @@ def plan_private_rounds(settings: Settings, clients: int) -> PrivateRounds | Non
     if privacy is None:
         return None
     assert settings.cohort is not None
+    poisson = privacy.sampling == "poisson"
     z = privacy.find_multiplier(settings.rounds, settings.cohort, clients)
     if privacy.quantile is None:
         assert privacy.clip is not None
-        sizes = (privacy.sampling, settings.cohort, privacy.clip)
+        sizes = (poisson, settings.cohort, privacy.clip)
         return PrivateRounds(*sizes, z, 0.0, 0.0, 0.0)
     # Two Gaussian sums a round, of deviations z' C and b, are one of multiplier z where
     # 1/z^2 = 1/z'^2 + 1/(2 b)^2: a client changes the second by 1/2.
     b = max(COUNT_SHARE * settings.cohort, z)
     rest = z**-2 - (2 * b) ** -2
-    sizes = (privacy.sampling, settings.cohort, privacy.clip or FIRST_CLIP)
+    sizes = (poisson, settings.cohort, privacy.clip or FIRST_CLIP)
     return PrivateRounds(*sizes, rest**-0.5, CLIP_RATE, privacy.quantile, b)
 
 
@@ -151,7 +152,7 @@ def spent_privacy(
         settled.spend(rounds, settings.cohort, clients),
         settled.delta,
         settled.noise_multiplier,
-        clip,
+        clip if settled.quantile is not None or settled.clip is None else settled.clip,
         settled.sampling,
         clipped,
         clients,

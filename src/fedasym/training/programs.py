@@ -26,6 +26,7 @@ from fedasym.training.heads import (
     mask_filling,
     read_batch,
 )
+from fedasym.training.privacy import PrivateRounds
 from fedasym.training.steps import (
     OPTIONS,
     VALUES,
@@ -65,9 +66,9 @@ class Clips(NamedTuple):
 class PrivateNoise(NamedTuple):
     """What private rounds are told beside their cohorts: noise by round and seed, and numbers."""
 
-    sums: Array  # (rounds, seeds, d, outputs)
-    counts: Array  # (rounds, seeds)
-    numbers: Any  # a PrivateRounds without its words: data, so that one program serves any
+    sums: Any  # (rounds, seeds, d, outputs)
+    counts: Any  # (rounds, seeds)
+    numbers: PrivateRounds  # as data, so that one program serves any
 
 
 @partial(jax.jit, static_argnames=("program", "slots"))

@@ -555,7 +555,8 @@ class Tester:
         elif client.epochs is None:
             stops = [client.steps]
         else:  # on its own a client trains as many passes as there are rounds
-            stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
+            alone = [round_ + work.protocol.passes_ahead for round_ in rounds]
+            stops = [end * per_pass for end in (alone if server.alone else passes or ())]
         steps = max(stops[-1], 1)
         stage = client.stage or server.stage
         form = (
@@ -737,13 +738,12 @@ class Runner:
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
             slots = None if memory is None else schedule.slots(slab.draws, start, stop)
-            noise = None
+            noise = {}
             if private is not None:
-                numbers = private._replace(sampling=None)
-                noise = PrivateNoise(*schedule.noise(slab.draws, start, stop), numbers)
-            state = advance(
-                program, data, (shared, diverged, memory, clips), drawn, slots, *told, noise
-            )
+                added = schedule.noise(slab.draws, start, stop)
+                noise["noise"] = PrivateNoise(*added, private)
+            state = (shared, diverged, memory, clips)
+            state = advance(program, data, state, drawn, slots, *told, **noise)
             shared, diverged, memory, clips = state
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(

@@ -203,10 +203,11 @@ class Protocol:
     decay: float  # weight decay inside pFedMe's inner problem
     test_inner: bool  # pFedMe's personal model is theta, or the local w
     count_padding: bool  # padded positions of sequences are trained on and counted
+    passes_ahead: int = 0  # local training's passes before its first test: round r is r + so many
 
 
 TEXT = Protocol("text", False, False, False, 1.0, False, 0.0, True, False)
-CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
+CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True, 1)
 
 
 def find_protocol(name: str | Protocol) -> Protocol:

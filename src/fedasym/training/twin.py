@@ -268,7 +268,8 @@ def trained_head(
     if stage.step_count is not None:  # none in FedAvg, which keeps W
         passes = client.batches(stream, 0, stage.step_count)
     elif algorithm.shares_nothing:  # alg:local: there are no rounds, r counts passes
-        passes = client.passes(mix_hash(client.seed, PERSONAL, client.identity, 0), r)
+        many = r + protocol.passes_ahead
+        passes = client.passes(mix_hash(client.seed, PERSONAL, client.identity, 0), many)
     else:
         passes = client.passes(stream, settings.personal_epochs)
     rate = own_rate(stage, settings)

@@ -18,7 +18,7 @@ from fedasym.algorithms.methods import MAML_STEP, check_ridge
 from fedasym.algorithms.registry import CEILINGS, asks_for_all, resolve
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning, one_of
 from fedasym.core.numbers import Array, check_seed, flag, whole
-from fedasym.core.runtime import Progress, ask, check_progress, few_threads, physical_memory
+from fedasym.core.runtime import Progress, ask, few_threads, physical_memory, progress_shown
 from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_generator
 from fedasym.results import ACCURACY, Accuracy, Risk
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
@@ -73,7 +73,7 @@ class SimulationRequest:
         checked |= {"trials": whole("trials", self.trials, 1), "seed": check_seed(self.seed)}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        check_progress(self.progress)
+        object.__setattr__(self, "progress", progress_shown(self.progress))
         check_room(self.dimension)
 
 
@@ -196,8 +196,8 @@ def simulate(
         on,
     )
     found = task.simulate(request)
-    if progress is not None:
-        progress(1.0, "done")
+    if request.progress is not None:
+        request.progress(1.0, "done")
     return found
 
 
