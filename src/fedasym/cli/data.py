@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -28,7 +28,10 @@ Folder = Annotated[
 
 @data.command(name="list")
 def list_() -> None:
-    """What there is, and which of it is here."""
+    """What there is, and which of it is here.
+
+    Example: fedasym data list
+    """
     from fedasym.data.catalogue import CATALOGUE, data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
@@ -46,6 +49,8 @@ def list_() -> None:
 @data.command
 def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from")] = None) -> None:
     """Download a data set, or check and unpack what you have of it.
+
+    Example: fedasym data fetch emnist
 
     Parameters
     ----------
@@ -81,6 +86,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
 def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson = False) -> None:
     """Counts of a data set beside the paper's, and exact duplicates across its splits.
 
+    Example: fedasym data show digits
+
     Parameters
     ----------
     name
@@ -90,7 +97,7 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     """
     from fedasym.data.catalogue import PaperCounts, find_dataset
     from fedasym.data.splits import duplicates
-    from fedasym.pretraining.recipes import FEATURES, RECIPES
+    from fedasym.pretraining import FEATURES, RECIPES
 
     entry = find_dataset(name)
     federation = fa.datasets.load(name, folder=folder, seed=seed)
@@ -144,6 +151,8 @@ def partition(
 ) -> None:
     """Deal one table of samples out to clients, by a law of the literature.
 
+    Example: fedasym data partition table.csv --dirichlet 0.3 --clients 20 --into clients
+
     Parameters
     ----------
     file
@@ -178,7 +187,7 @@ def partition(
     from fedasym.data.formats import read_pool
     from fedasym.data.splits import FRACTIONS
 
-    laws: dict[str, dict[str, object]] = {
+    laws: dict[str, dict[str, Any]] = {
         "dirichlet": {"alpha": dirichlet},
         "shards": {"shards": shards},
         "classes": {"classes_per_client": classes_per_client},
@@ -247,6 +256,8 @@ def pretrain(
 ) -> None:
     """Train a network on the training samples of all clients together, as the paper's were.
 
+    Example: fedasym pretrain digits --epochs 5
+
     Parameters
     ----------
     data
@@ -308,6 +319,8 @@ def features(
     place: Place = PLACE,
 ) -> None:
     """Store what a network's last layer sees of every sample, by client, ready for fedasym train.
+
+    Example: fedasym features digits
 
     Parameters
     ----------

@@ -18,6 +18,7 @@ import polars as pl
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import columns
 from fedasym.core.runtime import is_broken, write_text
 from fedasym.experiments import plan
 from fedasym.experiments.fields import BATCH, TUNED, Record, combinations, read_record
@@ -50,12 +51,11 @@ from fedasym.experiments.reproduction import RUNS, keep_foresight, read_foresigh
 from fedasym.training.histories import Histories
 from fedasym.training.history import COLUMNS, History
 from fedasym.training.settings import SIZES, named_settings
-from fedasym.training.wording import columns
 
 if TYPE_CHECKING:
     from fedasym.data.federation import Federation
+    from fedasym.experiments import Experiment
     from fedasym.experiments.results import Results
-    from fedasym.experiments.spec import Experiment
 
 
 CLIENT_STATISTICS = {  # what is kept of each client after the last round
@@ -375,7 +375,7 @@ def is_saved(folder: Path) -> bool:
 
 def load_tables(folder: Path) -> dict[str, Any]:
     """The fields of the results that `saved` wrote."""
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
     try:
         held = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))

@@ -320,6 +320,10 @@ class Matrix(NamedTuple):
         fixed = self.own if self.keep else None
         return jnp.where(fixed, point, self.shared) if fixed is not None else point
 
+    def distance(self, point: Any) -> Array:
+        """|W - W_0|: the length of an update."""
+        return jnp.sqrt(((point - self.shared) ** 2).sum())
+
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
         """X_at X_b', where that takes fewer multiplications than moving the matrix each time."""
         d, outputs = self.shared.shape
@@ -347,6 +351,7 @@ class Span(NamedTuple):
     gram: Array  # X X', (width, width)
     first_outputs: Array  # X W_0, (width, outputs)
     classes: int = 0  # as in a head
+    shared: Array | None = None  # W_0, where lengths of updates are asked for
 
     @property
     def splits(self) -> bool:
@@ -374,6 +379,14 @@ class Span(NamedTuple):
     def held(self, point: Any) -> Point:
         """The point as it is."""
         return point
+
+    def distance(self, point: Any) -> Array:
+        """|s W_0 + X'a - W_0|: its square is a'Ga, where W_0 is not scaled."""
+        assert self.shared is not None
+        away = point.scale - 1
+        inside = jnp.matmul(self.gram, point.amounts, precision=lax.Precision.HIGHEST)
+        square = (point.amounts * (inside + 2 * away * self.first_outputs)).sum()
+        return jnp.sqrt(jnp.maximum(square + (away**2) * (self.shared**2).sum(), 0))
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array:
         """X_at X_b'."""

@@ -20,6 +20,7 @@ from fedasym.core.numbers import (
     Array,
     Counts,
     Sums,
+    TextTable,
     json_value,
     lowest_tenth,
     mean_client_ratio,
@@ -29,13 +30,14 @@ from fedasym.core.numbers import (
 from fedasym.data.federation import Federation
 from fedasym.results import Result
 from fedasym.training.convergence import NEAR, Exact
+from fedasym.training.privacy import NOT_COUNTED, PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.storage import Roster
 from fedasym.training.wording import (
     client_notes,
     fold_line,
     remedy,
-    round_lines,
+    round_table,
     run_notes,
     setting_text,
     share_notes,
@@ -85,6 +87,7 @@ class History(Result):
     exact: what the exact solutions reach on training samples, where there are any.
     heads: (clients, features, outputs) personal heads, where the history was loaded from a file.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
+    privacy: the epsilon that its rounds have spent, with which noise and clip; None: not private.
 
     >>> from fedasym.algorithms import PAPER
     >>> from fedasym.training.settings import TEXT
@@ -117,6 +120,7 @@ class History(Result):
     shared_training_losses: Sums | None = None
     exact: Exact | None = None
     heads: NDArray[np.floating[Any]] | None = None
+    privacy: PrivacySpent | None = None
 
     @property
     def accuracy(self) -> Array:
@@ -372,6 +376,7 @@ class History(Result):
             **{name: json_value(getattr(self, name)) for name in counted},
             "diverged": self.diverged,
             "interrupted": self.interrupted,
+            **({} if self.privacy is None else {"privacy": asdict(self.privacy)}),
             "notes": list(self.notes),
         }
         return json.dumps(held, indent=2)
@@ -387,10 +392,17 @@ class History(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know: divergence and its cure, interruption, clients not counted."""
-        return (*run_notes(self), *client_notes(self), *share_notes(self))
+        spent = () if self.privacy is None else (f"{self.privacy} {NOT_COUNTED}",)
+        return (*run_notes(self), *spent, *client_notes(self), *share_notes(self))
 
     def __str__(self) -> str:
-        return "\n".join([*fold_line(self.title), "", *round_lines(self), *self.notes])
+        table, meanings = round_table(self)
+        lines = [*table.lines(), "", *meanings, *self.notes]
+        return "\n".join([*fold_line(self.title), "", *lines])
+
+    def printed_tables(self) -> list[TextTable]:
+        """The evaluated rounds, as they are printed."""
+        return [round_table(self)[0]]
 
     __repr__ = __str__
 
