@@ -29,6 +29,8 @@ if TYPE_CHECKING:
     from fedasym.experiments.execution import run, sweep
     from fedasym.experiments.results import Results
     from fedasym.models import Model
+    from fedasym.models.doubles import Double, resemble
+    from fedasym.models.what_if import WhatIf, what_if
     from fedasym.results import Accuracy, Comparison, Risk
     from fedasym.results.regimes import (
         Diagram,
@@ -67,6 +69,7 @@ _HOME = {
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results",
     "Diagram": "fedasym.results.regimes",
+    "Double": "fedasym.models.doubles",
     "Experiment": "fedasym.experiments",
     "Federation": "fedasym.data.federation",
     "FineTuning": "fedasym.results.regimes",
@@ -88,6 +91,7 @@ _HOME = {
     "Simulation": "fedasym.results.simulation",
     "Spectrum": "fedasym.worlds.spectra",
     "ThresholdWarning": "fedasym.core.errors",
+    "WhatIf": "fedasym.models.what_if",
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.regimes",
     "clusters": "fedasym.verbs",
@@ -102,12 +106,14 @@ _HOME = {
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
     "privacy_costs": "fedasym.verbs.privacy",
+    "resemble": "fedasym.models.doubles",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.regimes",
     "simulate": "fedasym.verbs.simulation",
     "sweep": "fedasym.experiments.execution",
     "train": "fedasym.training.training",
+    "what_if": "fedasym.models.what_if",
 }
 _MODULES = {
     "algorithms": "fedasym.algorithms",
@@ -125,6 +131,7 @@ __all__ = [
     "ClassPopulation",
     "Comparison",
     "Diagram",
+    "Double",
     "Experiment",
     "Federation",
     "FineTuning",
@@ -146,6 +153,7 @@ __all__ = [
     "Simulation",
     "Spectrum",
     "ThresholdWarning",
+    "WhatIf",
     "__version__",
     "advise",
     "algorithms",
@@ -165,6 +173,7 @@ __all__ = [
     "privacy_costs",
     "report",
     "reproduce",
+    "resemble",
     "rounds",
     "run",
     "runtimes",
@@ -173,6 +182,7 @@ __all__ = [
     "spectra",
     "sweep",
     "train",
+    "what_if",
 ]
 
 

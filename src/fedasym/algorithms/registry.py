@@ -64,8 +64,9 @@ class Algorithm:
     words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is
     drawn. grid: what tuning tries by default, settings and their values. simplicity: its place
     among algorithms that do equally well, of which the first is taken. alias_of: the algorithm
-    that it is under another name, and note: the sentence that says so. variant_of: whose settings
-    in parentheses it takes, as in "fedavg(local_steps=20)".
+    that it is under another name, limit_of: the one that it ends at by other rounds, and note: the
+    sentence that says so. variant_of: whose settings in parentheses it takes, as in
+    "fedavg(local_steps=20)".
 
     >>> import fedasym as fa
     >>> one_step = fa.Algorithm(
@@ -90,6 +91,7 @@ class Algorithm:
     )
     simplicity: float = field(default=math.inf, compare=False, kw_only=True, repr=False)
     alias_of: str = field(default="", compare=False, kw_only=True, repr=False)
+    limit_of: str = field(default="", compare=False, kw_only=True, repr=False)
     variant_of: str = field(default="", compare=False, kw_only=True, repr=False)
     note: str = field(default="", compare=False, kw_only=True, repr=False)
 
@@ -405,8 +407,9 @@ class Registry(Mapping[str, Algorithm]):
 
     def include(self, algorithms: Iterable[Algorithm], stages: Iterable[type[Stage]]) -> None:
         """Take in more of the package's own, with the stages that files may name."""
-        self._known.update({each.name: each for each in algorithms})
-        self._built_in |= {each.name for each in algorithms}
+        brought = {each.name: each for each in algorithms}
+        self._known.update(brought)
+        self._built_in |= set(brought)
         STAGES.update({each.__name__: each for each in stages})
 
     def is_built_in(self, name: str) -> bool:

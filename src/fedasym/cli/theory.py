@@ -33,6 +33,8 @@ from fedasym.cli import (
 def algorithms(*, json: bool = False) -> None:
     """All algorithms that have a name: what each does, whom it equals, and which verbs take it.
 
+    Example: fedasym algorithms
+
     Parameters
     ----------
     json
@@ -46,7 +48,8 @@ def algorithms(*, json: bool = False) -> None:
         return
     width = max(len(each["algorithm"]) for each in rows) + 2
     for each in rows:
-        told = f"{each['words'] or '-'}"
+        told = each["words"] or "-"
+        told += f" (limit of {each['limit of']})" if each["limit of"] else ""
         print(f"{each['algorithm']:<{width}}{each['verbs']:<40}{told}")
     print('\nSettings are given in parentheses: "fedprox(penalty=1)", "fedavg(local_steps=20)".')
 
@@ -71,6 +74,8 @@ def predict(
 ) -> None:
     """Test loss (with --task classification, accuracy) of every algorithm on a population, the
     winner marked.
+
+    Example: fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --plot losses.png
 
     Parameters
     ----------
@@ -127,6 +132,8 @@ def compare(
 ) -> None:
     """Who beats whom over one or two parameters, and the boundary between them.
 
+    Example: fedasym compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200
+
     Parameters
     ----------
     first
@@ -169,6 +176,8 @@ def path(
 ) -> None:
     """The loss (with --task classification, the accuracy) along early-stopped fine-tuning, and
     where to stop.
+
+    Example: fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot path.png
 
     Parameters
     ----------
@@ -213,6 +222,8 @@ def simulate(
 ) -> None:
     """Draw clients and compute (in classification, fit) every algorithm on them, beside what
     predict says.
+
+    Example: fedasym simulate --radius 1 --noise 0.5 --aspect 2 --dimension 100 --clients 10
 
     Parameters
     ----------
@@ -280,6 +291,8 @@ def explore(
     """Open a page with sliders in the browser: every algorithm's loss, who wins where, and advice
     on a dropped file.
 
+    Example: fedasym explore --static explore.html
+
     Parameters
     ----------
     port
@@ -335,8 +348,9 @@ def rounds(
 ) -> None:
     """The loss over communication rounds, predicted: local steps, cohorts, bytes and privacy.
 
-    Numbers separated by commas are all tried, two lists in every combination. For example: fedasym
-    rounds rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --local-steps 1,5,20 --cohort 10,50
+    Numbers separated by commas are all tried, two lists in every combination.
+
+    Example: fedasym rounds rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --local-steps 1,5,20
 
     Parameters
     ----------

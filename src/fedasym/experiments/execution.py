@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import REGISTRY, as_names, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, path_of, read_list
-from fedasym.core.runtime import Executor, Notice, Progress, ask, check_progress
+from fedasym.core.runtime import Executor, Notice, Progress, ask, progress_shown
 from fedasym.data.federation import Federation, check_federation
 from fedasym.experiments import duration, plan
 from fedasym.experiments.fields import Record, load_data, record_data
@@ -144,7 +144,7 @@ def run(
     """
     from fedasym.experiments import Experiment
 
-    check_progress(progress)
+    progress = progress_shown(progress)
     REGISTRY.read_packages()
     if not isinstance(experiment, Experiment):
         experiment = Experiment.from_toml(path_of("experiment", experiment))

@@ -5,6 +5,7 @@ from fedasym.core.runtime import fill
 ROLES = {
     "draw advice": ("fedasym.show.figures.classes", "draw_advice"),
     "draw class counts": ("fedasym.show.figures.classes", "draw_class_counts"),
+    "draw what if": ("fedasym.show.figures.classes", "draw_what_if"),
     "draw results": ("fedasym.show.figures.rounds", "draw_results"),
     "write advice": ("fedasym.show.advice", "write_advice"),
     "draw comparison of accuracies": ("fedasym.show.figures.classes", "draw_accuracies"),

@@ -193,6 +193,7 @@ def server_work(
     """The server stage's program and rates; clients: those that may be drawn."""
     stage, own = split_stage(bind_stage(algorithm.server, settings, protocol))
     rates = {"server_step": settings.server_step, **own} if stage.shares else {}
+    rates = own if stage.reads_sums else rates
     assert settings.cohort is not None
     evaluated = tuple(settings.evaluated)
     sizes = (settings.rounds, evaluated, settings.cohort, settings.local_steps, settings.batch)
@@ -224,7 +225,8 @@ def own_work(
     rates = tuple(({"local_step": own_rate(bound, settings)} | own).items())
     if bound.step_count is not None:
         return ClientWork(stage, None, bound.step_count), rates
-    passes = settings.rounds if algorithm.shares_nothing else settings.personal_epochs
+    alone = settings.rounds + protocol.passes_ahead
+    passes = alone if algorithm.shares_nothing else settings.personal_epochs
     return ClientWork(stage, passes), rates
 
 
@@ -399,6 +401,11 @@ class Schedule:
         streams = np.broadcast_to(self.streams(seed, members, rounds), members.shape)
         sizes = self.sizes.training[members]
         planned = batches(streams, sizes, first, self.steps, self.server.batch)
+        stage = self.server.stage
+        if stage.owns("count_steps"):  # steps that a client does not take are empty batches
+            told = (self.server.batch, self.server.local_steps)
+            taken = np.array([stage.count_steps(int(each), *told) for each in sizes])
+            planned[np.arange(self.steps) >= taken[:, None] * stage.batches] = -1
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
     def pieces(self, draws: Sequence[Draw]) -> Iterator[tuple[int, int, Plan]]:

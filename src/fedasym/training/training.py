@@ -15,7 +15,7 @@ from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, SHARED
 from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
 from fedasym.core.privacy import Privacy, read_privacy
-from fedasym.core.runtime import Progress, check_progress
+from fedasym.core.runtime import Progress, progress_shown
 from fedasym.data.federation import Federation, check_federation
 from fedasym.training.convergence import stable_steps
 from fedasym.training.histories import Histories
@@ -282,7 +282,7 @@ def train(
     [True, True]
     """
     check_federation(federation)
-    check_progress(progress)
+    progress = progress_shown(progress)
     chosen, several = find_algorithms(algorithm)
     numbers = check_whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(check_whole_numbers("splits", splits))

@@ -340,6 +340,25 @@ def clusters(
     return replace(table, rows=rows, notes=(f"{told}, at a loss of {np.min(known[best]):.4g}.",))
 
 
+def plain_form(
+    algorithm: Algorithm, world: Population, clients: Any = None
+) -> tuple[Algorithm, Population, Any] | None:
+    """An algorithm that is a plain one elsewhere: that, the world where it is, and how many clients
+    it has there. None: it is a plain one here.
+
+    A ridge by direction is a ridge in scaled features; a model for each cluster is one for all
+    within a cluster.
+    """
+    server, client = algorithm.stages
+    if (same := client.plain_stage) is not None:
+        return replace(algorithm, personalise=same), world.turned(client.get("power")), clients
+    if (group := server.group_stage) is not None:
+        if clients is not None:
+            clients = np.maximum(np.floor(np.asarray(clients) / server.get("clusters")), 1)
+        return replace(algorithm, server=group), world.within(server.get("between")), clients
+    return None
+
+
 def collect(
     chosen: Sequence[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
 ) -> tuple[dict[str, Scores], list[str]]:
