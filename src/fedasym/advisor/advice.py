@@ -437,6 +437,8 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     about = advice.population
     world = about.world
     assert isinstance(world, Population)
+    # the shared optimum lies in the covariance as the displacements do, lest it be shorter anywhere
+    world = replace(world, optimum_power=world.shift_power)
     step = 1 / sample_support(float(np.asarray(world.aspect)), world.spectrum)[1]
     told: dict[str, Any] = {"dimension": about.dimension, "delta": budget.delta}
     told |= {"epsilon": budget.epsilon, "sampling": budget.sampling, "margin": LEAST_GAIN}
