@@ -61,7 +61,7 @@ def test_without_held_out_samples_each_is_left_out():
     ridge = 0.2
     found = left.curve(None, [lambda x: x / (x + ridge)])[0, :, 0]
     for client in range(CLIENTS):
-        rows, labels = X[OWNER == client], Y[OWNER == client]
+        rows, labels = X[client == OWNER], Y[client == OWNER]
         squares = []
         for out in range(SAMPLES):
             kept = np.arange(SAMPLES) != out
@@ -83,18 +83,36 @@ def test_leaving_samples_out_of_the_shared_model_too():
 
 
 def test_classes_are_one_hot_outputs():
-    codes = (Y > Y.mean()).astype(int) + (Y > Y.mean() + 1)
+    codes = (Y.mean() < Y).astype(int) + (Y.mean() + 1 < Y)
     found = board(codes, classes=3).score(find("fedavg"))
     model = np.linalg.lstsq(X[TRAIN], np.eye(3)[codes[TRAIN]], rcond=None)[0]
     right = (X @ model).argmax(1) == codes
-    by_client = [right[(OWNER == i) & (SPLIT == 2)].mean() for i in range(CLIENTS)]
+    by_client = [right[(i == OWNER) & (SPLIT == 2)].mean() for i in range(CLIENTS)]
     assert found == pytest.approx(by_client)
 
 
 def test_a_weighted_shared_model_solves_its_normal_equations():
     weight = lambda x: 1 / (1 + x)  # noqa: E731
     found = board().solve_weighted(weight)[:, 0]
-    rows = [X[TRAIN & (OWNER == i)] for i in range(CLIENTS)]
+    rows = [X[TRAIN & (i == OWNER)] for i in range(CLIENTS)]
     W = block_diag(*[np.linalg.inv(np.eye(len(A)) + A @ A.T / len(A)) for A in rows])
     A, y = np.concatenate(rows), Y[TRAIN]
     assert found == pytest.approx(np.linalg.solve(A.T @ W @ A, A.T @ W @ y), rel=1e-4)
+
+
+def test_class_shares_are_added_to_the_scores():
+    codes = (Y.mean() < Y).astype(int) + (Y.mean() + 1 < Y)
+    share = find("fedavg_share")
+    here = board(codes, classes=3)
+    found = here.curve(here.pooled, [np.zeros_like], share.correction, 0.1)[0, :, 1]
+    model = np.linalg.lstsq(X[TRAIN], np.eye(3)[codes[TRAIN]], rcond=None)[0]
+    pooled = (np.bincount(codes[TRAIN], minlength=3) + 1) / (TRAIN.sum() + 3)
+    for client in range(CLIENTS):
+        counts = np.bincount(codes[TRAIN & (client == OWNER)], minlength=3)
+        smooth = (counts + 10 * pooled) / (counts.sum() + 10)
+        test = (client == OWNER) & (SPLIT == 2)
+        told = X[test] @ model + 0.1 * np.log(smooth / pooled)
+        assert found[client] == pytest.approx(np.mean(told.argmax(1) == codes[test]))
+    assert np.nanmean(here.score(share)) >= 0
+    with pytest.raises(fa.NoFormula, match="labels are numbers"):
+        board().score(share)

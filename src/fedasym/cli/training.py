@@ -258,7 +258,7 @@ def what_if(
     from fedasym.models.doubles import KIND, Double
 
     given = {"samples": samples, "clients": clients, "alpha": alpha}
-    vary = {name: numbers(name, text) for name, text in given.items() if text is not None}
+    vary = {name: numbers(name, text) or [] for name, text in given.items() if text is not None}
     double = (
         Double.load(data)
         if holds_kind(data, KIND)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from itertools import pairwise
 
 import numpy as np
@@ -25,6 +25,8 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, Objective
+from fedasym.algorithms.methods import pool_shares
+from fedasym.algorithms.stages import ScoreStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
 
@@ -34,6 +36,7 @@ Rows = NDArray[np.floating]
 STRENGTHS = np.geomspace(1e-3, 1e3, 13)  # ridges, and times of stopping, about the samples' scale
 JOINT_STRENGTHS = STRENGTHS[2::2]  # where each ridge has a shared model of its own
 SHARES = np.linspace(0.0, 1.0, 11)  # of a client's own model in a mixture
+TEMPERATURES = np.geomspace(0.01, 0.3, 6)  # of outputs as logarithms of probabilities
 LOOK_AHEAD = 0.5  # a step that looks ahead, as a share of the longest one that does not diverge
 FIRM = 1e-6  # a ridge on the shared model, as a share of the mean curvature
 LARGE = 10**6  # numbers from which rows are kept in single precision
@@ -73,6 +76,11 @@ def view_axes(X: Rows) -> tuple[Rows, Array]:
     values, vectors = values[kept], vectors[:, kept]
     U = vectors if wide else (X @ vectors) / np.sqrt(values)
     return U.astype(X.dtype), np.asarray(values / n)
+
+
+def learn_until(time: float, x: Array) -> Array:
+    """1 - exp(-time x): gradient descent in small steps until this time."""
+    return np.asarray(-np.expm1(-time * x))
 
 
 @dataclass(frozen=True, eq=False)
@@ -115,12 +123,12 @@ class HeldOut:
         if not train.any():
             raise InvalidInput("there are no training samples: give at least one to every client")
         centre = features[train].mean(0, dtype=float) if intercept else 0.0
-        rows = np.asarray(features - centre, dtype=kind)
+        rows: Rows = np.asarray(features - centre, dtype=kind)
         if intercept:
             level = np.sqrt(np.mean(np.square(rows[train]))) or 1.0
             rows = np.column_stack([rows, np.full(len(rows), level, kind)])
         if classes is None:
-            targets = np.asarray(labels, dtype=kind).reshape(len(rows), -1)
+            targets: Rows = np.asarray(labels, dtype=kind).reshape(len(rows), -1)
             if intercept:
                 targets = targets - targets[train].mean(0)
         else:
@@ -167,15 +175,30 @@ class HeldOut:
             c += L.T @ (half * (each.U.T @ each.Y))
         return np.asarray(scipy.linalg.solve(S, c, assume_a="pos"))
 
-    def curve(self, theta: Array | None, learns: Sequence[Filter]) -> Array:
+    def curve(
+        self,
+        theta: Array | None,
+        learns: Sequence[Filter],
+        correction: ScoreStage | None = None,
+        temperature: float = 1.0,
+    ) -> Array:
         """Scores (settings, clients, 2) of clients that start at theta (None: at zero) and learn by
         these filters: right answers as a share, or mean squares, on validation and on test samples.
+
+        correction: what clients add to outputs, which are logarithms of probabilities times the
+        temperature.
         """
         found = np.full((len(learns), len(self.clients), 2), np.nan)
         leverage = self._leverages if self.left_out and theta is not None else None
         for place, each in enumerate(self.clients):
-            start = 0.0 if theta is None else each.new @ theta.astype(each.X.dtype)
-            e = each.Y if theta is None else each.Y - each.X @ theta.astype(each.X.dtype)
+            added = 0.0
+            if correction is not None:
+                added = temperature * correction.offset(each.Y.sum(0), self.pooled_shares)
+            start: Rows | float = 0.0
+            e: Rows = each.Y
+            if theta is not None:
+                start = each.new @ theta.astype(each.X.dtype)
+                e = each.Y - each.X @ theta.astype(each.X.dtype)
             if leverage is not None:
                 e = e / (1 - leverage[place])[:, None]
             along = each.U.T @ e
@@ -188,8 +211,13 @@ class HeldOut:
                 else:
                     weight = share / (each.n * each.x)
                     outputs = start + each.across @ (weight[:, None] * along).astype(each.X.dtype)
-                found[setting, place] = self._score(each, outputs)
+                found[setting, place] = self._score(each, outputs + added)
         return found
+
+    @cached_property
+    def pooled_shares(self) -> Array:
+        """The shares of the classes among all training samples."""
+        return pool_shares(np.sum([each.Y.sum(0) for each in self.clients], axis=0))
 
     @cached_property
     def _leverages(self) -> list[Array]:
@@ -230,6 +258,11 @@ class HeldOut:
         """Scores of all settings, in one or several stacks."""
         server = algorithm.server.fill_missing(local_step=LOOK_AHEAD / self.steepest, ridge=None)
         stage = algorithm.personalise
+        if self.classes is None and algorithm.correction is not None:
+            raise NoFormula(
+                f"{algorithm.name} adds class shares to scores of classes, and the labels are"
+                " numbers: leave it out"
+            )
         if stage.plain_stage is not None:
             raise NoFormula(
                 f"{algorithm.name} has a penalty that differs by direction: it has no scores here;"
@@ -240,15 +273,25 @@ class HeldOut:
             ridges = JOINT_STRENGTHS * self.scale if own is None else [float(own)]
             for ridge in ridges:
                 theta = self.solve_weighted(server.at(ridge=ridge).weight)
-                yield self.curve(theta, [replace(stage, ridge=ridge).learn])
+                yield from self._correct(algorithm, theta, [stage.at(ridge=ridge).learn])
             return
-        theta = None
+        start: Array | None = None
         if not algorithm.shares_nothing:
-            theta = self.pooled if server.weighs_alike else self.solve_weighted(server.weight)
+            start = self.pooled if server.weighs_alike else self.solve_weighted(server.weight)
         if stage.own_stage is not None:
-            yield self._mix(theta, algorithm)
+            yield self._mix(start, algorithm)
             return
-        yield self.curve(theta, list(self.filters(algorithm)))
+        yield from self._correct(algorithm, start, list(self.filters(algorithm)))
+
+    def _correct(
+        self, algorithm: Algorithm, theta: Array | None, learns: Sequence[Filter]
+    ) -> Iterator[Array]:
+        """Scores as they are, or with the algorithm's correction at every temperature."""
+        if algorithm.correction is None:
+            yield self.curve(theta, learns)
+            return
+        for temperature in TEMPERATURES:
+            yield self.curve(theta, learns, algorithm.correction, float(temperature))
 
     def filters(self, algorithm: Algorithm) -> Iterator[Filter]:
         """What clients learn, for every setting that is open."""
@@ -256,10 +299,10 @@ class HeldOut:
         match stage.linear_objective:
             case Objective.PENALISED if stage.get("ridge") is None:
                 for strength in STRENGTHS:
-                    yield replace(stage, ridge=float(strength * self.scale)).learn
+                    yield stage.at(ridge=float(strength * self.scale)).learn
             case Objective.OWN:
                 for strength in STRENGTHS:  # stopped where validation samples say, as in training
-                    yield lambda x, time=strength / self.scale: -np.expm1(-time * x)
+                    yield partial(learn_until, float(strength / self.scale))
                 yield np.ones_like
             case _:
                 yield stage.learn

@@ -28,8 +28,8 @@ from fedasym.exact.held_out import HeldOut
 from fedasym.models.laws import (
     SHARES,
     ClassLaws,
-    NumberLaws,
     CoordinateLaw,
+    NumberLaws,
     Scales,
     ShareLaw,
     estimate_number_laws,
@@ -180,10 +180,11 @@ class Double:
         if isinstance(self.laws, NumberLaws):
             if alpha is not None:
                 raise InvalidInput("alpha is given, and the labels are numbers: leave it out")
-            x, y, owner, split = self.laws.draw(m, sizes, seed, self.scales)
+            rows: tuple[Any, ...] = self.laws.draw(m, sizes, seed, self.scales)
         else:
             shares = self._draw_shares(like, alpha, rng)
-            x, y, owner, split = self.laws.draw(shares, sizes, seed, self.scales)
+            rows = self.laws.draw(shares, sizes, seed, self.scales)
+        x, y, owner, split = rows
         return Federation(
             x, y, tuple(range(m)), owner, split, mask=None, classes=self.classes, **told
         )
@@ -277,7 +278,7 @@ class Double:
         return notebook_text(self)
 
 
-def describe_laws(laws: ClassLaws | NumberLaws) -> tuple[dict[str, Array], dict[str, Any]]:
+def describe_laws(laws: ClassLaws | NumberLaws) -> tuple[dict[str, Any], dict[str, Any]]:
     """The numbers as arrays in single precision, and the rest as plain values."""
     arrays: dict[str, Any] = {}
     about: dict[str, Any] = {}
