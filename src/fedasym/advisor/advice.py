@@ -30,6 +30,7 @@ from fedasym.algorithms.registry import SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
+from fedasym.models.what_if import WhatIf
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.training.decomposition import SHARES, Decomposition, GainParts
@@ -132,6 +133,7 @@ class Advice(Result):
     columns: what became of a table's columns, in words.
     gain: for classes and many features, the gain of own models (rtfa) over the shared one on
         held-out samples, by least squares, in parts: label shift, feature shift and the rest.
+    what_if: the same algorithms with other numbers of samples and clients, where it was asked for.
 
     >>> import fedasym as fa
     >>> advice = fa.advise(
@@ -167,6 +169,7 @@ class Advice(Result):
     intercept: bool = False
     columns: str = ""
     gain: GainParts | None = None
+    what_if: WhatIf | None = None
 
     def decompose(self) -> Decomposition:
         """The gain of own models in parts, as `train` has it of trained ones."""
@@ -194,6 +197,8 @@ class Advice(Result):
         answer = {LOSS: loss_answer, ACCURACY: accuracy_answer, LOG_LOSS: score_answer}[
             self.metric
         ](self)
+        if self.what_if is not None:
+            answer["what_if"] = json.loads(self.what_if.to_json())
         return json.dumps(answer, indent=2)
 
     @property

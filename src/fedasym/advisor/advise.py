@@ -91,6 +91,8 @@ from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
 from fedasym.models import Model
+from fedasym.models.what_if import WhatIf
+from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
 from fedasym.training.decomposition import SHARES
 
@@ -106,6 +108,7 @@ def advise(
     task: str | None = None,
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
+    what_if: bool = False,
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
@@ -120,6 +123,8 @@ def advise(
         yes for arrays.
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
         (few features: fitted).
+    what_if: also draw clients that resemble these, with other numbers of samples and clients, and
+        say what follows (`fa.what_if`); of a Federation.
 
     The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
@@ -164,9 +169,22 @@ def advise(
             )
         return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
+    if flag("what_if", what_if):
+        advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
+
+
+def foretell_clients(data: Any, recommended: str) -> WhatIf:
+    """What the recommended algorithm and its rivals would reach at other sizes."""
+    if not isinstance(data, Federation):
+        raise InvalidInput(
+            "what_if is True: clients are drawn to resemble those of a Federation; make one of the"
+            " arrays with fa.Federation.from_arrays"
+        )
+    names = [name for name in dict.fromkeys((recommended, "rtfa", *RIVALS)) if name in PAPER]
+    return foretell(data, algorithms=names)
 
 
 def advise_samples(

@@ -179,6 +179,7 @@ def advise(
     json: Annotated[bool, Parameter(negative="")] = False,
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
+    what_if: Annotated[bool, Parameter(negative="")] = False,
     federated: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
@@ -197,19 +198,21 @@ def advise(
         Run the confirming experiment too: seconds.
     report
         Write the page as HTML to this file.
+    what_if
+        End in what would be with other numbers of samples and clients.
     federated
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it. Regression.
     """
     others = {"--json": json, "--confirm": confirm, "--report": report, "--plot": plot}
-    others["--algorithms"] = algorithms
+    others |= {"--algorithms": algorithms, "--what-if": what_if}
     if federated:
         advise_federation(data, columns, others)
         return
     from fedasym.advisor.advise import advise as advised
 
     federation = read_federation(data, columns, show=not json)
-    advice = advised(federation, algorithms=names(algorithms))
+    advice = advised(federation, algorithms=names(algorithms), what_if=what_if)
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
