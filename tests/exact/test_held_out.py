@@ -1,12 +1,15 @@
 """Scores of exact heads: the same as fits by another route, and as refits without a sample."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
 import fedasym as fa
 from fedasym.algorithms import find
-from fedasym.exact.held_out import HeldOut
+from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut
+from fedasym.exact.logistic import ClassSamples, LogisticProblem, minimise
 
 RNG = np.random.default_rng(0)
 CLIENTS, SAMPLES, FEATURES = 6, 20, 4
@@ -116,3 +119,42 @@ def test_class_shares_are_added_to_the_scores():
     assert np.nanmean(here.score(share)) >= 0
     with pytest.raises(fa.NoFormula, match="labels are numbers"):
         board().score(share)
+
+
+CODES = (Y.mean() < Y).astype(int) + (Y.mean() + 1 < Y)
+
+
+def softmax_board():
+    return SoftmaxHeldOut.of(X, CODES, OWNER, SPLIT, 3, intercept=False)
+
+
+def test_the_shared_softmax_model_is_newtons():
+    samples = ClassSamples.of(X[TRAIN], CODES[TRAIN], np.zeros(TRAIN.sum(), int), 3)
+    problem = LogisticProblem(samples, np.zeros(FEATURES), np.zeros(FEATURES))
+    B = minimise(problem, problem.start()).shared @ samples.contrasts.T
+    logits = X @ softmax_board().pooled
+    assert logits - logits.mean(1, keepdims=True) == pytest.approx(X @ B, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", ["rtfa", "local_ridge"])
+def test_a_clients_change_in_the_gram_form_is_newtons(name):
+    """In coordinates of features, with personal variances 1/(n ridge) about a fixed shared part."""
+    ridge, here = 0.05, softmax_board()
+    told = replace(find(name), personalise=fa.algorithms.Ridge(ridge))
+    shared = here.pooled if name == "rtfa" else np.zeros((FEATURES, 3))
+    samples = ClassSamples.of(X[TRAIN], CODES[TRAIN], OWNER[TRAIN], 3)
+    variances = np.full(FEATURES, 1 / (12 * ridge))
+    problem = LogisticProblem(samples, variances, np.zeros(FEATURES), free=False)
+    C = samples.contrasts
+    point = minimise(problem, problem.start(shared @ C))
+    models = (point.shared + problem.personal(point)) @ C.T
+    test = SPLIT == 2
+    logits = np.einsum("nd,ndk->nk", X[test], models[OWNER[test]])
+    right = logits.argmax(1) == CODES[test]
+    expected = [right[OWNER[test] == i].mean() for i in range(CLIENTS)]
+    assert here.score(told) == pytest.approx(expected)
+
+
+def test_only_fedavgs_shared_model_has_the_logistic_loss():
+    with pytest.raises(fa.NoFormula, match="least-squares heads"):
+        softmax_board().score(find("pfedme"))

@@ -11,6 +11,12 @@ algorithm leaves open (its ridge, when it stops) is chosen on validation samples
 together, and the score is that of test samples. Where nothing is held out, each training sample is
 predicted by models that did not see it (leave-one-out; of the shared model and of the client's
 change, one after the other).
+
+Least squares on one-hot labels is off where classes are many or uneven. `SoftmaxHeldOut` has the
+logistic loss instead: a client's change of the shared model lies in the span of its samples, so
+that along its axes W has as many rows as it has samples (the Gram form),
+
+    min_W  sum_j loss(x_j'theta_0 + (U diag(n x)^{1/2} W)_j, y_j) + (n ridge/2) |W|^2.
 """
 
 from __future__ import annotations
@@ -23,6 +29,8 @@ from itertools import pairwise
 import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
+from scipy.optimize import minimize, minimize_scalar
+from scipy.special import logsumexp
 
 from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.methods import pool_shares
@@ -35,6 +43,8 @@ Rows = NDArray[np.floating]
 
 STRENGTHS = np.geomspace(1e-3, 1e3, 13)  # ridges, and times of stopping, about the samples' scale
 JOINT_STRENGTHS = STRENGTHS[2::2]  # where each ridge has a shared model of its own
+SOFTMAX_STRENGTHS = STRENGTHS[:-2:2]
+SOFTMAX_STEPS = 100  # what more would change, stopping early would undo
 SHARES = np.linspace(0.0, 1.0, 11)  # of a client's own model in a mixture
 TEMPERATURES = np.geomspace(0.01, 0.3, 6)  # of outputs as logarithms of probabilities
 LOOK_AHEAD = 0.5  # a step that looks ahead, as a share of the longest one that does not diverge
@@ -325,6 +335,102 @@ class HeldOut:
             for setting, share in enumerate(SHARES if told is None else [float(told)]):
                 found[setting, place] = self._score(each, (1 - share) * ours + share * mine)
         return found
+
+
+class SoftmaxHeldOut(HeldOut):
+    """The same clients with the logistic loss: shared models of all samples, or none.
+
+    >>> rng = np.random.default_rng(0)
+    >>> y, owner = np.arange(300) % 3, np.repeat(np.arange(10), 30)
+    >>> X = np.eye(3)[y] + 0.3 * rng.standard_normal((300, 3))
+    >>> board = SoftmaxHeldOut.of(X, y, owner, np.arange(300) // 3 % 3, 3)
+    >>> from fedasym.algorithms import find
+    >>> bool(np.nanmean(board.score(find("fedavg"))) > 0.8)
+    True
+    """
+
+    @cached_property
+    def pooled(self) -> Array:
+        """The softmax model of all training samples, from least squares as logits on."""
+        values, V = scipy.linalg.eigh(self.gram + self.firm)
+        X = np.concatenate([each.X for each in self.clients])
+        Y = np.concatenate([each.Y for each in self.clients])
+        root = np.sqrt(values)
+        axes = X @ (V / root).astype(X.dtype)  # orthonormal columns, nearly
+        start = root[:, None] * (V.T @ scipy.linalg.solve(self.gram + self.firm, self.cross))
+        first = find_factor(axes @ start.astype(X.dtype), Y)
+        W = fit_axes(np.zeros_like(Y), axes, Y, np.zeros(len(values)), first * start)
+        return np.asarray((V / root) @ W)
+
+    def _try(self, algorithm: Algorithm) -> Iterator[Array]:
+        """Scores of all ridges; a client that stops early is one that a ridge holds."""
+        shares, keeps = (stage.objective for stage in algorithm.stages)
+        if shares not in (Objective.POOLED, Objective.NOTHING) or keeps is None:
+            raise NoFormula(
+                f"{algorithm.name} has no exact form with the logistic loss here: take algorithms"
+                " that share FedAvg's model or nothing, or least-squares heads"
+            )
+        theta = None if algorithm.shares_nothing else self.pooled
+        ridges = np.array([np.inf])
+        if keeps is not Objective.SHARED:
+            own = algorithm.personalise.get("ridge")
+            ridges = SOFTMAX_STRENGTHS * self.scale if own is None else np.array([float(own)])
+        found = np.full((len(ridges), len(self.clients), 2), np.nan)
+        for place, each in enumerate(self.clients):
+            start = np.zeros_like(each.right)
+            offset = np.zeros_like(each.Y)
+            if theta is not None:
+                start = each.new @ theta.astype(each.X.dtype)
+                offset = each.X @ theta.astype(each.X.dtype)
+            added = 0.0
+            if algorithm.correction is not None:
+                added = algorithm.correction.offset(each.Y.sum(0), self.pooled_shares)
+            W = np.zeros((each.x.size, each.Y.shape[1]))
+            root = np.sqrt(each.n * each.x)
+            for setting in np.argsort(-ridges):  # from the firmest on, each a start for the next
+                if np.isfinite(ridges[setting]):
+                    held = np.full(each.x.size, each.n * ridges[setting])
+                    W = fit_axes(offset, (each.U * root).astype(each.X.dtype), each.Y, held, W)
+                moved = each.across @ (W / root[:, None]).astype(each.X.dtype)
+                found[setting, place] = self._score(each, start + moved + added)
+        yield found
+
+
+def find_factor(outputs: Rows, Y: Rows) -> float:
+    """The factor of outputs that makes them logits, by the log-loss."""
+
+    def lost(log_factor: float) -> float:
+        logits = np.exp(log_factor) * outputs
+        return float(np.mean(logsumexp(logits, axis=1) - np.sum(Y * logits, axis=1)))
+
+    return float(np.exp(minimize_scalar(lost, bounds=(-3.0, 6.0), method="bounded").x))
+
+
+def fit_axes(offset: Rows, A: Rows, Y: Rows, held: Array, start: Array) -> Array:
+    """Argmin over W of sum loss(offset + A W, Y) + sum held_k |W_k|^2 / 2, by L-BFGS in unknowns
+    that are scaled by the bound A'A/2 + held of the curvature.
+    """
+    scale = 1 / np.sqrt(np.einsum("nk,nk->k", A, A).astype(float) / 2 + held)[:, None]
+
+    def both(flat: Array) -> tuple[float, Array]:
+        W = scale * flat.reshape(start.shape)
+        logits = offset + A @ W.astype(A.dtype)
+        top = logits.max(1, keepdims=True)
+        P = np.exp(logits - top)
+        total = P.sum(1, keepdims=True)
+        value = float(np.sum(np.log(total) + top) - np.vdot(Y, logits))
+        slope = A.T @ (P / total - Y) + held[:, None] * W
+        value += 0.5 * float(np.sum(held[:, None] * W**2))
+        return value, (scale * slope).ravel()
+
+    found = minimize(
+        both,
+        (start / scale).ravel(),
+        jac=True,
+        method="L-BFGS-B",
+        options={"maxiter": SOFTMAX_STEPS, "ftol": 1e-9, "gtol": 1e-6},
+    )
+    return np.asarray(scale * found.x.reshape(start.shape))
 
 
 def iterate_held(
