@@ -6,7 +6,7 @@ with held-out fits, doubt, recommend.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -46,6 +46,7 @@ from fedasym.advisor.crosscheck import (
     compare_accuracies,
     compare_losses,
     gcv_curves,
+    logistic_levels,
     regression_gains,
 )
 from fedasym.advisor.data import (
@@ -236,7 +237,8 @@ def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
     """Classes and many features: statistics, estimates and probes, then the assembled advice."""
     seen = look_at_clients(classes)
     fresh = estimate_from_held(seen)
-    return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
+    levels = logistic_levels(classes)
+    return assemble_classes(seen, seen.found if fresh is None else fresh, beside, levels)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
@@ -398,12 +400,17 @@ def advise_class_summaries(sent: Sequence[ClassSummary], beside: Sequence[Algori
         )
 
 
-def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algorithm]) -> Advice:
+def assemble_classes(
+    seen: ClassLook,
+    found: ClassMoments,
+    beside: Sequence[Algorithm],
+    levels: Mapping[str, float] | None = None,
+) -> Advice:
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
     world = estimate_world(found, seen.classes.count)
     table, ridges = predict_class_accuracies(found, world, shape)
-    table = compare_accuracies(table, seen.probes, world, shape, found)
+    table = compare_accuracies(table, seen.probes, world, shape, found, levels)
     evidence = ClassEvidence(
         seen.found.summaries,
         plain_estimates(found),

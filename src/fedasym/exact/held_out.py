@@ -43,7 +43,8 @@ Rows = NDArray[np.floating]
 
 STRENGTHS = np.geomspace(1e-3, 1e3, 13)  # ridges, and times of stopping, about the samples' scale
 JOINT_STRENGTHS = STRENGTHS[2::2]  # where each ridge has a shared model of its own
-SOFTMAX_STRENGTHS = STRENGTHS[:-2:2]
+SOFTMAX_STRENGTHS = np.geomspace(1e-4, 10, 6)
+SHARED_STRENGTHS = (1e-6, 1e-3, 1e-2, 0.1)  # on the shared softmax model, of the mean curvature
 SOFTMAX_STEPS = 100  # what more would change, stopping early would undo
 SHARES = np.linspace(0.0, 1.0, 11)  # of a client's own model in a mixture
 TEMPERATURES = np.geomspace(0.01, 0.3, 6)  # of outputs as logarithms of probabilities
@@ -351,34 +352,60 @@ class SoftmaxHeldOut(HeldOut):
 
     @cached_property
     def pooled(self) -> Array:
-        """The softmax model of all training samples, from least squares as logits on."""
+        """The softmax model of all training samples."""
+        return self.pool(0.0)
+
+    @cached_property
+    def _axes(self) -> tuple[Array, Array, Rows, Rows]:
+        """Eigenvalues and eigenvectors of all samples together, the samples along them, labels."""
         values, V = scipy.linalg.eigh(self.gram + self.firm)
         X = np.concatenate([each.X for each in self.clients])
         Y = np.concatenate([each.Y for each in self.clients])
-        root = np.sqrt(values)
-        axes = X @ (V / root).astype(X.dtype)  # orthonormal columns, nearly
-        start = root[:, None] * (V.T @ scipy.linalg.solve(self.gram + self.firm, self.cross))
-        first = find_factor(axes @ start.astype(X.dtype), Y)
-        W = fit_axes(np.zeros_like(Y), axes, Y, np.zeros(len(values)), first * start)
-        return np.asarray((V / root) @ W)
+        return values, V, X @ (V / np.sqrt(values)).astype(X.dtype), Y
+
+    def pool(self, strength: float) -> Array:
+        """The softmax model of all training samples with a ridge, as a share of the mean curvature;
+        from least squares on, as logits.
+        """
+        values, V, axes, Y = self._axes
+        root = np.sqrt(values)[:, None]
+        start = root * (V.T @ HeldOut.pooled.func(self))
+        start = find_factor(axes @ start.astype(axes.dtype), Y) * start
+        held = strength * values.mean() / values
+        return np.asarray(V @ (fit_axes(np.zeros_like(Y), axes, Y, held, start) / root))
 
     def _try(self, algorithm: Algorithm) -> Iterator[Array]:
-        """Scores of all ridges; a client that stops early is one that a ridge holds."""
+        """Scores of all ridges, on the shared model too: one that is fitted to the end leaves a
+        client nothing to learn where features were trained. A client that stops early is one that a
+        ridge holds.
+        """
         shares, keeps = (stage.objective for stage in algorithm.stages)
         if shares not in (Objective.POOLED, Objective.NOTHING) or keeps is None:
             raise NoFormula(
                 f"{algorithm.name} has no exact form with the logistic loss here: take algorithms"
                 " that share FedAvg's model or nothing, or least-squares heads"
             )
-        theta = None if algorithm.shares_nothing else self.pooled
         ridges = np.array([np.inf])
         if keeps is not Objective.SHARED:
             own = algorithm.personalise.get("ridge")
             ridges = SOFTMAX_STRENGTHS * self.scale if own is None else np.array([float(own)])
+        if algorithm.shares_nothing:
+            yield self._personalise(algorithm, None, ridges)
+            return
+        for strength in SHARED_STRENGTHS:
+            if strength not in self._pooled:
+                self._pooled[strength] = self.pool(strength)
+            yield self._personalise(algorithm, self._pooled[strength], ridges)
+
+    @cached_property
+    def _pooled(self) -> dict[float, Array]:
+        return {}
+
+    def _personalise(self, algorithm: Algorithm, theta: Array | None, ridges: Array) -> Array:
+        """Scores of clients that start at theta, along ridges; an infinite one keeps it."""
         found = np.full((len(ridges), len(self.clients), 2), np.nan)
         for place, each in enumerate(self.clients):
-            start = np.zeros_like(each.right)
-            offset = np.zeros_like(each.Y)
+            start, offset = np.zeros_like(each.right), np.zeros_like(each.Y)
             if theta is not None:
                 start = each.new @ theta.astype(each.X.dtype)
                 offset = each.X @ theta.astype(each.X.dtype)
@@ -387,13 +414,14 @@ class SoftmaxHeldOut(HeldOut):
                 added = algorithm.correction.offset(each.Y.sum(0), self.pooled_shares)
             W = np.zeros((each.x.size, each.Y.shape[1]))
             root = np.sqrt(each.n * each.x)
+            A = (each.U * root).astype(each.X.dtype)
             for setting in np.argsort(-ridges):  # from the firmest on, each a start for the next
                 if np.isfinite(ridges[setting]):
                     held = np.full(each.x.size, each.n * ridges[setting])
-                    W = fit_axes(offset, (each.U * root).astype(each.X.dtype), each.Y, held, W)
+                    W = fit_axes(offset, A, each.Y, held, W)
                 moved = each.across @ (W / root[:, None]).astype(each.X.dtype)
                 found[setting, place] = self._score(each, start + moved + added)
-        yield found
+        return found
 
 
 def find_factor(outputs: Rows, Y: Rows) -> float:
