@@ -356,7 +356,7 @@ def assemble_regression(
     sizes = np.array([each.samples for each in summaries], dtype=float)
     kinds = SizeGroups.of(sizes)
     middle = float(kinds.samples[kinds.middle])
-    shared, alone = gcv_curves(summaries, "residual"), gcv_curves(summaries, "raw")
+    shared, alone = gcv_curves(summaries)
     unridged = [name for name, each in algorithms.items() if each.interpolates]
     blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()
     table = predict_regression(found, d, kinds, summaries, beside)

@@ -107,20 +107,20 @@ class RidgeCurves:
         return float(paired.mean()), float(paired.std(ddof=1) / np.sqrt(len(paired)))
 
 
-def gcv_curves(summaries: Sequence[Summary], field: str) -> RidgeCurves:
-    """The curves of all clients from their residuals ("residual") or labels ("raw")."""
+def gcv_curves(summaries: Sequence[Summary]) -> tuple[RidgeCurves, RidgeCurves]:
+    """The curves of all clients, about the others' model (from residuals) and alone (labels)."""
     scale = np.mean([each.power.mean() for each in summaries])
     between = np.geomspace(1e-4, 1e4, CURVE_POINTS)
     ratios = scale * np.concatenate([[NO_RIDGE], between, [ENDLESS_RIDGE]])
-    errors = [gcv(each, getattr(each, field), ratios) for each in summaries]
-    return RidgeCurves(ratios, np.stack(errors))
+    about, alone = np.stack([gcv(each, ratios) for each in summaries], axis=1)
+    return RidgeCurves(ratios, about), RidgeCurves(ratios, alone)
 
 
-def gcv(client: Summary, squares: Array, ratios: Array) -> Array:
-    """One client's curve."""
+def gcv(client: Summary, ratios: Array) -> Array:
+    """One client's curves (2, C), from the squares of its residuals and of its labels."""
     n = client.samples
     k = 1 / (1 + client.power / ratios[:, None])
-    left = (k**2 @ squares + client.rest) / n
+    left = (np.stack([client.residual, client.raw]) @ (k**2).T + client.rest) / n
     return np.asarray(left / ((n - k.shape[1] + k.sum(1)) / n) ** 2)
 
 
