@@ -94,7 +94,7 @@ def follow_leaders(cosines: Array, first: int, count: int) -> NDArray[np.intp]:
     leaders = [first]
     while len(leaders) < count:
         leaders.append(int(cosines[:, leaders].max(axis=1).argmin()))
-    groups = cosines[:, leaders].argmax(axis=1)
+    groups: NDArray[np.intp] = cosines[:, leaders].argmax(axis=1)
     for _ in range(PASSES):
         later = closeness(cosines, groups, count)[0].argmax(axis=1)
         if np.array_equal(later, groups):
