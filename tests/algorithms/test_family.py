@@ -18,11 +18,11 @@ from fedasym.exact.class_clients import (
     lay_out,
     step_from,
 )
+from fedasym.exact.clients import group_by_angle
 from fedasym.exact.draws import seeded_generator
 from fedasym.theory.classes.finite import meta_scale, moreau_fit, step_around
 from fedasym.theory.classes.metrics import log_loss
 from fedasym.theory.classes.ridge import shrinkage
-from fedasym.training.sums import group_by_angle
 
 from ..command import fedasym
 from ..training.clients import DOUBLE, as_twin, federation
@@ -391,6 +391,8 @@ def test_clusters_that_clients_find_have_the_limit_of_their_own_population():
             before, groups = groups, np.argmin(left, axis=0)
         assert len({*zip(groups.tolist(), whose.tolist(), strict=True)}) == 2  # the planted ones
         losses.append(((theta - np.stack(models)[groups]) ** 2).sum(1).mean())
+        fit = fa.linear.fit("ifca(clusters=2)", list(X), list(y), intercept=False)
+        np.testing.assert_allclose(list(fit.personal.values()), np.stack(models)[groups], atol=1e-9)
     aim = float(fa.predict(world, name, clients=m)[name].loss)
     error = np.std(losses, ddof=1) / len(losses) ** 0.5
     assert abs(np.mean(losses) - aim) < 3 * error + 2 * aim / d
