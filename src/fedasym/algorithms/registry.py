@@ -374,7 +374,7 @@ def with_shares(algorithm: Algorithm, correction: ScoreStage | None = None) -> A
     if algorithm.correction is not None:
         return algorithm
     added = Share() if correction is None else correction
-    tuned = {name: each.grid for name, each in added.settings().items() if each.grid}
+    tuned = {name: list(each.grid) for name, each in added.settings().items() if each.grid}
     return replace(
         algorithm,
         name=f"{algorithm.name}{SHARED}",

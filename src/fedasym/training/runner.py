@@ -264,15 +264,10 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
 
 def by_correction(stages: Sequence[ClientWork]) -> list[list[ClientWork]]:
     """Stages of one way in groups of one correction; those without any go with the first."""
-    kinds = list(dict.fromkeys(each.correction for each in stages if each.correction)) or [None]
-    return [
-        [
-            each
-            for each in stages
-            if each.correction == kind or (each.correction is None and kind is kinds[0])
-        ]
-        for kind in kinds
-    ]
+    kinds = dict.fromkeys(each.correction for each in stages if each.correction)
+    groups = [[each for each in stages if each.correction == kind] for kind in kinds]
+    plain = [each for each in stages if each.correction is None]
+    return [plain + groups[0], *groups[1:]] if groups else [plain]
 
 
 def correction_numbers(stages: Sequence[ClientWork]) -> list[Numbers]:
