@@ -235,6 +235,9 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
     levels = ClientLevels.of(data) if intercept else None
     seen = pool_and_estimate(data.level() if intercept else data)
     structure = find_structure(seen)
+    if structure.between and not any(each.server.group_stage for each in beside):
+        name = f"ifca(clusters=2,between={structure.between:.2f})"
+        beside = [*beside, *resolve(name, None, MAML_STEP)]
     return assemble_regression(
         seen.summaries,
         estimate_power(seen) if structure.aligned else seen.estimates,

@@ -91,9 +91,11 @@ def client_clusters(seen: RegressionEvidence) -> str | None:
     """Groups of clients instead of one centre."""
     if not seen.structure.clustered:
         return None
+    share = seen.structure.between
+    told = f", which hold about {share:.0%} of radius^2" if share else ""
     return (
-        "clients fall into groups along a common direction: one shared model for each group would"
-        " beat a single one; cluster the clients first and ask again for each group."
+        f"clients fall into groups along a common direction{told}: one shared model for each group"
+        " (ifca) would beat a single one; cluster the clients first and ask again for each group."
     )
 
 

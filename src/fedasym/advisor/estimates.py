@@ -18,8 +18,9 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 import scipy.stats
+from numpy.typing import NDArray
 
-from fedasym.advisor.data import ClientData
+from fedasym.advisor.data import LEAST_CLIENTS, ClientData
 from fedasym.advisor.moments import (
     AxisVariances,
     CrossProducts,
@@ -402,13 +403,15 @@ def pool_and_estimate(data: ClientData) -> PooledClients:
 @dataclass(frozen=True)
 class Structure:
     """Standard errors by which displacements follow strong (above 0) or weak features; how far the
-    first common direction of the clients stands out, in standard deviations; and the kurtosis along
-    it, less what the model gives.
+    first common direction of the clients stands out, in standard deviations; the kurtosis along it,
+    less what the model gives; and, where clients fall into two groups along it, the share of
+    radius^2 that lies between these (0: not known).
     """
 
     alignment: float = 0.0
     direction: float = 0.0
     kurtosis: float = 0.0
+    between: float = 0.0
 
     @property
     def aligned(self) -> bool:
@@ -452,11 +455,25 @@ def find_structure(seen: PooledClients) -> Structure:
     (top, along), *by_chance = map(first_direction, unit_vectors(vectors).swapaxes(0, 1))
     tops = np.array([each[0] for each in by_chance])
     direction = float((top - tops.mean()) / max(tops.std(ddof=1), 1e-300))
-    return Structure(
-        alignment,
-        direction,
-        excess_kurtosis(along) - float(np.mean([excess_kurtosis(each[1]) for each in by_chance])),
-    )
+    by_model = float(np.mean([excess_kurtosis(each[1]) for each in by_chance]))
+    structure = Structure(alignment, direction, excess_kurtosis(along) - by_model)
+    if not structure.clustered:
+        return structure
+    return replace(structure, between=share_between(seen, places, along > 0))
+
+
+def share_between(seen: PooledClients, places: NDArray[np.intp], first: NDArray[np.bool_]) -> float:
+    """The share of radius^2 between two groups of clients: what is not left within them, where
+    each has a pooled model and a radius of its own; 0 where a group has too few samples.
+    """
+    data, within = seen.data, []
+    for mine in (places[first], places[~first]):
+        part = replace(data, parts=tuple(data.parts[place] for place in mine))
+        if len(mine) < LEAST_CLIENTS or part.sizes.sum() < LEAST_ROOM * data.dimension:
+            return 0.0
+        within.append(len(mine) * pool_and_estimate(part).estimates.radius2)
+    left = sum(within) / places.size / max(seen.estimates.radius2, 1e-300)
+    return float(np.clip(1 - left, 0.0, 1.0))
 
 
 def unit_vectors(vectors: Array) -> Array:

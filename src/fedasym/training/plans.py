@@ -414,9 +414,9 @@ class Schedule:
         sizes = self.sizes.training[members]
         planned = batches(streams, sizes, first, self.steps, self.server.batch)
         stage = self.server.stage
-        if stage.owns("count_steps"):  # steps that a client does not take are empty batches
+        if stage.owns("client_steps"):  # steps that a client does not take are empty batches
             told = (self.server.batch, self.server.local_steps)
-            taken = np.array([stage.count_steps(int(each), *told) for each in sizes])
+            taken = np.array([stage.client_steps(int(each), *told) for each in sizes])
             planned[np.arange(self.steps) >= taken[:, None] * stage.batches] = -1
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
