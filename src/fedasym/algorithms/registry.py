@@ -179,7 +179,13 @@ class Algorithm:
         steps = {} if self.shares_nothing else {"server_step": list(STEPS)}
         if self.personalise.step_count != 0 and "local_step" not in self.personalise.settings():
             steps["local_step"] = list(STEPS)
-        return steps | {name: list(each.grid) for name, each in self.settings.items() if each.grid}
+        own = {
+            name: list(each.grid)
+            for stage in self.parts.values()
+            for name, each in stage.settings().items()
+            if each.grid and name in stage.relevant_settings()
+        }
+        return steps | own
 
     def with_steps(self, name: str, step: float, steps: int = 1) -> Algorithm:
         """The same shared model under another name, then so many own steps of a size from it."""
@@ -582,6 +588,27 @@ def requested_algorithms(algorithms: Any, default: Iterable[str]) -> list[str | 
     return read_list(
         "algorithms", algorithms, "give names or Algorithm objects; leave it out for all"
     )
+
+
+def equality_notes(algorithms: Iterable[Algorithm]) -> list[str]:
+    """The sentences that say whom algorithms equal; those that end at one place share theirs.
+
+    >>> equality_notes([find("scaffold"), find("feddyn"), find("afl")])[0]
+    'scaffold and feddyn end where fedavg does, by other rounds: same limit.'
+    """
+    told = [each for each in algorithms if each.note]
+    groups: dict[str, list[Algorithm]] = {}
+    for each in told:
+        groups.setdefault(each.limit_of or each.name, []).append(each)
+    notes = []
+    for target, group in groups.items():
+        if len(group) == 1:
+            notes.append(group[0].note)
+            continue
+        *first, last = (each.name for each in group)
+        names = f"{', '.join(first)} and {last}"
+        notes.append(f"{names} end where {target} does, by other rounds: same limit.")
+    return notes
 
 
 def asks_for_all(algorithms: Any) -> bool:

@@ -451,7 +451,7 @@ class ServerStage(Stage, eq=False):
         """
         return start, state
 
-    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:
         """After a client's steps: what it keeps until its next draw, and what else it sends.
 
         steps: how many it took.

@@ -184,6 +184,7 @@ def advise(
     json: Annotated[bool, Parameter(negative="")] = False,
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
+    what_if: Annotated[bool, Parameter(negative="")] = False,
     federated: Annotated[bool, Parameter(negative="")] = False,
     epsilon: float | None = None,
     delta: float = 1e-6,
@@ -207,6 +208,8 @@ def advise(
         Run the confirming experiment too: seconds.
     report
         Write the page as HTML to this file.
+    what_if
+        End in what would be with other numbers of samples and clients.
     federated
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it.
@@ -217,8 +220,7 @@ def advise(
         Of the privacy budget; well below 1/clients.
     """
     others = {"--json": json, "--confirm": confirm, "--report": report, "--plot": plot}
-    others["--algorithms"] = algorithms
-    others["--epsilon"] = epsilon
+    others |= {"--algorithms": algorithms, "--what-if": what_if, "--epsilon": epsilon}
     if federated:
         advise_federation(data, columns, others)
         return
@@ -226,7 +228,7 @@ def advise(
 
     federation = read_federation(data, columns, show=not json)
     budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
-    advice = advised(federation, algorithms=names(algorithms), privacy=budget)
+    advice = advised(federation, algorithms=names(algorithms), privacy=budget, what_if=what_if)
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
@@ -275,7 +277,7 @@ def what_if(
     from fedasym.models.doubles import KIND, Double
 
     given = {"samples": samples, "clients": clients, "alpha": alpha}
-    vary = {name: numbers(name, text) for name, text in given.items() if text is not None}
+    vary = {name: numbers(name, text) or [] for name, text in given.items() if text is not None}
     double = (
         Double.load(data)
         if holds_kind(data, KIND)

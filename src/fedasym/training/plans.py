@@ -66,6 +66,14 @@ def draw_private_cohorts(
     return np.where(kept, order, -1)[:, :width].astype(np.int32)
 
 
+def room_for_cohorts(private: PrivateRounds, clients: int, largest: int) -> int:
+    """Places of a private cohort: nearly always the same, so that one program serves all seeds."""
+    if not private.poisson:
+        return largest
+    usual = -(-(private.cohort + 3 * private.cohort**0.5) // 4) * 4
+    return min(max(int(usual), -(-largest // 8) * 8), max(clients, largest))
+
+
 def turns(drawn: Rows, clients: int) -> Rows:
     """How often each drawn client had been drawn before; 0 where there is none (-1)."""
     before = np.zeros(clients, np.int32)
@@ -376,7 +384,9 @@ class Schedule:
             seed: draw_private_cohorts(private, seed, identities, self.server.rounds)
             for seed in seeds
         }
-        self.cohort = max((chosen.shape[1] for chosen in found.values()), default=private.cohort)
+        self.cohort = room_for_cohorts(
+            private, len(self.able), max((each.shape[1] for each in found.values()), default=1)
+        )
         for seed, chosen in found.items():
             filling = [(0, 0), (0, self.cohort - chosen.shape[1])]
             wide = np.pad(chosen, filling, constant_values=-1)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -274,6 +275,11 @@ def correction_numbers(stages: Sequence[ClientWork]) -> list[Numbers]:
     return list(dict.fromkeys(each.numbers for each in stages if each.correction))
 
 
+def take_scores(answer: Callable[[], Scores], places: Sequence[int]) -> Scores:
+    """The scores of the trajectories at these places."""
+    return np.asarray(answer()[:, :, list(places)])
+
+
 def take_trajectories(array: Array, places: Sequence[int]) -> Array:
     """Those of (seeds, trajectories, ...) at these places; all of them as they are."""
     return array if len(places) == array.shape[1] else array[:, np.array(places)]
@@ -300,7 +306,7 @@ class Tester:
         measured = []
         for stages, places in join_stages(slab, alone=self.server.alone):
             if stages == [KEEP] and not self.begins_elsewhere:
-                measured.append((stages, places, [lambda at=places: kept()[:, :, at]]))
+                measured.append((stages, places, [partial(take_scores, kept, places)]))
                 continue
             longest = max(stages, key=lambda stage: stage.epochs or 0)
             numbers = correction_numbers(stages)

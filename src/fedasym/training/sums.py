@@ -86,7 +86,7 @@ def group_by_angle(vectors: Array, count: int) -> NDArray[np.intp]:
     cosines = unit @ unit.T
     found = [follow_leaders(cosines, first, count) for first in range(min(BEGINNINGS, len(unit)))]
     best = max(found, key=lambda groups: float(closeness(cosines, groups, count)[1]))
-    return np.unique(best, return_inverse=True)[1]
+    return np.asarray(np.unique(best, return_inverse=True)[1])
 
 
 def follow_leaders(cosines: Array, first: int, count: int) -> NDArray[np.intp]:

@@ -29,7 +29,7 @@ from typing import Any
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
-from fedasym.core.errors import InvalidInput, MissingPackage, path_of, unknown_name
+from fedasym.core.errors import InvalidInput, MissingPackage, NoFormula, path_of, unknown_name
 from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.data.samples import class_names
 from fedasym.training.settings import (
@@ -141,6 +141,12 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     chosen = find(algorithm)
     check_trainable(chosen)
     check_steps(chosen)
+    if chosen.server.start_models:
+        raise NoFormula(
+            f"{chosen.name} begins with models that clients' gradients give, which no federation is"
+            " asked for: deploy rtfa or ditto, or one federation for each cluster that fa.train"
+            " finds"
+        )
     return chosen
 
 

@@ -47,6 +47,7 @@ log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stan
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
 ARRAY = "array"  # in the form of a state
 COMMON, SENT = "common", "sent"  # what the server keeps, and what clients send beside heads
+GRAM, CROSS, ROWS = "gram", "cross", "num-rows"  # sums of products, and of how many rows
 # what reading a record of another form raises
 MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)
 

@@ -41,9 +41,12 @@ from fedasym.data.splits import SPLITS
 from fedasym.deploy.flower.apps import RunConfiguration, parse_classes
 from fedasym.deploy.flower.messages import (
     COMMON,
+    CROSS,
     FAULT,
+    GRAM,
     HEAD,
     MALFORMED,
+    ROWS,
     SENT,
     VERSION,
     Fault,
@@ -67,6 +70,7 @@ from fedasym.training.settings import bind_stage, is_size
 from fedasym.training.twin import (
     Client,
     Head,
+    add_share,
     batch_of,
     class_counts,
     first_head,
@@ -74,6 +78,7 @@ from fedasym.training.twin import (
     mean_loss,
     own_head,
     predictions,
+    sum_products,
 )
 
 FORMAT = "fedasym head 1"
@@ -502,6 +507,8 @@ def train_clients(
             )
         ),
     )
+    if configuration.algorithm.server.reads_sums:
+        return reply_with_sums(message, [client for client, _ in drawn])
     memory = ClientMemory.of(message.content, context, federation, configuration)
     change = np.zeros_like(shared)
     samples = sum(client.n for client, _ in drawn)
@@ -517,6 +524,14 @@ def train_clients(
     told = {} if form is None else {SENT: json.dumps(form)}
     metrics = {"num-examples": samples}
     return Message(content_of({HEAD: head, **beside}, told, metrics), reply_to=message)
+
+
+def reply_with_sums(message: Message, clients: Sequence[Client]) -> Message:
+    """Reply with X'X and X'Y of these clients' samples together; no client's own sums."""
+    total = sum_products(clients)
+    arrays = {GRAM: total.gram, CROSS: total.cross}
+    metrics = {"num-examples": sum(client.n for client in clients), ROWS: total.samples}
+    return Message(content_of(arrays, metrics=metrics), reply_to=message)
 
 
 def evaluate_clients(
@@ -537,7 +552,7 @@ def evaluate_clients(
     hurt = 0
     for client in working_clients(federation, configuration):
         kept = memory.read(client, round_)
-        head = own_head(configuration.algorithm, client, shared, round_, kept[0], pooled)
+        head = own_head(configuration.algorithm, client, shared, round_, kept, pooled)
         keeper.keep(client, head)
         mine, others = score_head(client, head, "test"), score_head(client, shared, "test")
         own, theirs, validated = (
@@ -555,16 +570,6 @@ def evaluate_clients(
     scores = own.scores("", federation.task) | theirs.scores("shared-", federation.task)
     told |= scores | validated.scores("validation-", federation.task)
     return Message(content_of(metrics=told), reply_to=message)
-
-
-def add_share(total: Any, share: float, sent: Any) -> Any:
-    """The total and a share of what a client sent: a model, a number, or a tuple of these."""
-    if sent is None:
-        return total
-    if isinstance(sent, tuple):
-        totals = (None,) * len(sent) if total is None else total
-        return tuple(add_share(old, share, new) for old, new in zip(totals, sent, strict=True))
-    return share * sent if total is None else total + share * sent
 
 
 class HeadKeeper:

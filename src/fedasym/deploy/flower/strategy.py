@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,7 +29,10 @@ from fedasym.data.recipe import Recipe
 from fedasym.deploy.flower.apps import RunConfiguration
 from fedasym.deploy.flower.messages import (
     COMMON,
+    CROSS,
+    GRAM,
     HEAD,
+    ROWS,
     SENT,
     Change,
     RefusedReply,
@@ -46,7 +50,7 @@ from fedasym.deploy.flower.messages import (
     shorten_changes,
     unpack_state,
 )
-from fedasym.deploy.flower.nodes import SavedHead, add_share
+from fedasym.deploy.flower.nodes import SavedHead
 from fedasym.deploy.flower.preparation import Preparation, Reading, read_rules
 from fedasym.deploy.flower.roster import (
     SILENT,
@@ -59,8 +63,9 @@ from fedasym.deploy.flower.roster import (
     log_troubles,
     sort_replies,
 )
+from fedasym.exact.outputs import GramSums
 from fedasym.training.settings import bind_stage, named_settings
-from fedasym.training.twin import start_head
+from fedasym.training.twin import add_share, start_head
 
 Reply = TypeVar("Reply")
 
@@ -88,6 +93,7 @@ class Personalized(Strategy):
         self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
         self.head = self.shared  # and what came of it
+        self.sums: dict[int, GramSums] = {}  # of nodes that sent products of their samples
         self.common: Any = None  # what the server keeps between rounds, for most nothing
         self.token = secrets.token_hex(8)  # of this run and of those that go on from it
         self.done = 0  # rounds of the run that this one goes on from
@@ -207,12 +213,37 @@ class Personalized(Strategy):
         self.drawn = {}
         if told.algorithm.shares_nothing:
             return []
+        if self.stage.reads_sums:
+            return self.configure_sums(arrays, config, round_)
         self.drawn = self.roster.draw(connected, told.seed, round_ - 1, told.settings.cohort)
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
             sum(map(len, self.drawn.values())), len(self.drawn), self.able(connected),
             len(connected),
         )  # fmt: skip
+        return [
+            self.message(
+                arrays,
+                {**config, "drawn": list(clients), "turns": list(clients.values())},
+                node,
+                MessageType.TRAIN,
+                round_,
+            )
+            for node, clients in self.drawn.items()
+        ]
+
+    def configure_sums(
+        self, arrays: ArrayRecord, config: ConfigRecord, round_: int
+    ) -> list[Message]:
+        """Ask nodes that have sent none yet for sums of products: all at once, in the first round,
+        and whoever comes later.
+        """
+        for node in self.connected:
+            known = self.roster.nodes[node].clients
+            mine = {name: 0 for name, samples in known.items() if samples}
+            if mine and node not in self.sums:
+                self.drawn[node] = mine
+        log.info("configure_train: Asked %d nodes for sums of products", len(self.drawn))
         return [
             self.message(
                 arrays,
@@ -236,6 +267,8 @@ class Personalized(Strategy):
         """The average by samples of the changes that pass the rules; no change if none does."""
         if not self.drawn:
             return None, None
+        if self.stage.reads_sums:
+            return self.solve_sums(replies)
         able = max(self.able(self.connected), 1)
         taken = self.take(replies, self.drawn, self.change_in)
         log.info(
@@ -275,6 +308,49 @@ class Personalized(Strategy):
             "change": float(np.linalg.norm(head - self.shared)),
         }
         return head_record(head), MetricRecord(told)
+
+    def solve_sums(
+        self, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The ridge head of all samples whose sums have come."""
+        taken = self.take(replies, self.drawn, self.sums_in)
+        self.sums |= taken
+        log.info("aggregate_train: %d nodes have sent sums of products", len(self.sums))
+        if not taken:
+            return None, None
+        total = reduce(GramSums.__add__, (self.sums[node] for node in sorted(self.sums)))
+        head = total.solve(self.stage.get("shared_ridge")).astype(self.precision)
+        self.head = head
+        told: dict[str, MetricRecordValues] = {
+            "num-examples": sum(
+                self.roster.nodes[node].clients[name] for node in taken for name in self.drawn[node]
+            ),
+            "clients": sum(len(self.drawn[node]) for node in taken),
+            "failed-nodes": len(self.drawn) - len(taken),
+            "change": float(np.linalg.norm(head - self.shared)),
+        }
+        return head_record(head), MetricRecord(told)
+
+    def sums_in(self, node: int, content: RecordDict) -> GramSums:
+        """A node's sums of products, by the rules."""
+        told = metrics_in(content)
+        known = self.roster.nodes[node].clients
+        count_in(told, "num-examples", sum(known[name] for name in self.drawn[node]))
+        arrays = arrays_in(content)
+        if set(arrays) != {GRAM, CROSS}:
+            raise RefusedReply(
+                f"it sent arrays named {', '.join(map(repr, arrays))} instead of {GRAM!r} and"
+                f" {CROSS!r}"
+            )
+        rows = told.get(ROWS)
+        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+            raise RefusedReply(f"its {ROWS} is {rows!r}: it must be a whole number of at least 1")
+        side = len(self.shared)
+        gram = array_in(arrays[GRAM].data, (side, side), GRAM).astype(np.float64)
+        cross = array_in(arrays[CROSS].data, self.shared.shape, CROSS).astype(np.float64)
+        if not np.allclose(gram, gram.T) or np.any(np.diag(gram) < 0):
+            raise RefusedReply(f"its {GRAM} is no sum of squares: it is not symmetric")
+        return GramSums(rows, gram, cross, self.configuration.protocol.intercept)
 
     def change_in(self, node: int, content: RecordDict) -> Change:
         """A node's change of the shared head, by the rules."""
