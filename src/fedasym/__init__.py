@@ -32,7 +32,14 @@ if TYPE_CHECKING:
     from fedasym.models.doubles import Double, resemble
     from fedasym.models.what_if import WhatIf, what_if
     from fedasym.results import Accuracy, Comparison, Risk
-    from fedasym.results.regimes import Diagram, FineTuning, Mixture, Rounds, Separability
+    from fedasym.results.regimes import (
+        Diagram,
+        FineTuning,
+        Mixture,
+        PrivacyCosts,
+        Rounds,
+        Separability,
+    )
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
@@ -40,6 +47,7 @@ if TYPE_CHECKING:
     from fedasym.training.history import History
     from fedasym.training.training import train
     from fedasym.verbs import clusters, fine_tuning, one_step, predict
+    from fedasym.verbs.privacy import privacy_costs
     from fedasym.verbs.regimes import (
         compare,
         interpolation,
@@ -77,6 +85,7 @@ _HOME = {
     "Recipe": "fedasym.data.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results",
+    "PrivacyCosts": "fedasym.results.regimes",
     "Rounds": "fedasym.results.regimes",
     "Separability": "fedasym.results.regimes",
     "Simulation": "fedasym.results.simulation",
@@ -96,6 +105,7 @@ _HOME = {
     "predict": "fedasym.verbs",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
+    "privacy_costs": "fedasym.verbs.privacy",
     "resemble": "fedasym.models.doubles",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
@@ -134,6 +144,7 @@ __all__ = [
     "NoFormula",
     "Population",
     "Privacy",
+    "PrivacyCosts",
     "Recipe",
     "Results",
     "Risk",
@@ -159,6 +170,7 @@ __all__ = [
     "optimal_ridge",
     "predict",
     "pretraining",
+    "privacy_costs",
     "report",
     "reproduce",
     "resemble",

@@ -212,7 +212,7 @@ def test_a_trial_that_diverged_has_no_number():
         "nan"
         not in re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.S).lower()
     )
-    assert '<th scope="row" class="text">ftfa</th><td>–</td><td>–</td>' in text
+    assert '<th scope="row" class="text">ftfa</th><td>–</td><td>–</td><td>–</td>' in text
 
 
 def test_regression_is_told_in_losses():

@@ -17,7 +17,7 @@ from fedasym.training.privacy import PrivateRounds, draw_noise, plan_private_rou
 from fedasym.training.settings import TEXT, Settings
 
 from .clients import DOUBLE, RAGGED, SMALL, as_twin, federation
-from .test_memory import Scaffold, ServerMomentum
+from .test_memory import Momentum
 
 POISSON = fa.Privacy(noise_multiplier=0.3, clip=0.2)
 FIXED = replace(POISSON, sampling="fixed")
@@ -46,11 +46,12 @@ def test_compiled_programs_do_what_the_twin_does(name, form, privacy):
 
 @pytest.mark.usefixtures("_light")
 def test_a_server_may_keep_what_it_likes_and_clients_may_not():
-    momentum = fa.Algorithm("momentum", ServerMomentum(), Keep())
+    momentum = fa.Algorithm("momentum", Momentum(), Keep())
     told = {**SMALL, "precision": "float64", "privacy": POISSON}
     as_twin(fa.train(momentum, federation(), **told), federation())
-    with pytest.raises(fa.InvalidInput, match="scaffold: its clients send more than their models"):
-        fa.train(fa.Algorithm("scaffold", Scaffold(), Keep()), federation(), **told)
+    for name in ("scaffold", "gram_ridge"):
+        with pytest.raises(fa.InvalidInput, match=f"{name}: its clients send more than their"):
+            fa.train(name, federation(), **told)
 
 
 @pytest.mark.usefixtures("_light")

@@ -38,12 +38,18 @@ def test_smoothing_is_a_posterior_mean_and_no_labels_change_nothing():
     assert pool_shares(np.zeros(4)).tolist() == [0.25] * 4
 
 
-@pytest.mark.parametrize("told", [DOUBLE, GRAM, DOUBLE | {"intercept": True}], ids=str)
-def test_compiled_scores_are_the_twins(told):
+@pytest.mark.parametrize(
+    ("names", "told"),
+    [
+        (["fedavg", "fedavg_share", "ftfa_share", "pfedme_share", "local_share"], DOUBLE),
+        (["ftfa_share"], GRAM | {"intercept": True}),
+    ],
+    ids=["heads", "gram"],
+)
+def test_compiled_scores_are_the_twins(names, told):
     clients = federation()
-    names = ["fedavg", "fedavg_share", "ftfa_share", "pfedme_share", "local_share"]
     runs = fa.train(names, clients, **told, grid=SHARES | {"personal_epochs": [1, 2]})
-    assert len(runs) == 1 + 4 + 8 + 4 + 4
+    assert len(runs) == (1 + 4 + 8 + 4 + 4 if len(names) > 1 else 8)
     for run in runs:
         as_twin(run, clients)
 
@@ -201,3 +207,22 @@ def test_shares_of_another_time_are_doubted():
     told = fa.train("fedavg_share", moved, **TRAINED).notes
     assert any("other classes than their training samples" in note for note in told)
     assert not any("Doubt" in note for note in fa.train("ftfa", moved, **TRAINED).notes)
+
+
+def test_sweeps_tune_them_and_reports_tell_them(tmp_path):
+    clients = shifted_clients(label=3.0, clients=10)
+    names = ["fedavg", "fedavg_share", "share(rtfa)"]
+    told = {"rounds": 6, "evaluate_every": 0, "local_steps": 3}
+    grid = {"server_step": [0.1, 0.5]}
+    grids = {
+        "fedavg": grid,
+        "fedavg_share": grid | {"share_power": [0, 1], "share_smoothing": [3]},
+        "rtfa_share": grid | {"share_power": [1]},
+    }
+    found = fa.sweep(names, clients, grid=grids, seeds=2, into=tmp_path / "run", **told)
+    assert found.tuned["fedavg_share"]["share_power"] == 1
+    assert list(found.finals("seeds")) == ["fedavg", "fedavg_share", "rtfa_share"]
+    page = fa.report(tmp_path / "run", tmp_path / "page.html").read_text()
+    apart = found.finals("seeds")["fedavg_share"] - found.finals("seeds")["fedavg"]
+    assert f"class shares alone add {100 * apart.mean():.2f} points" in page
+    assert "beyond them, rtfa_share has" in page

@@ -17,6 +17,7 @@ from fedasym.advisor.advice import (
     Advice,
     add_shares,
     caution_sharing,
+    charge_privacy,
     choose_accuracy,
     choose_loss,
     choose_ratio,
@@ -84,6 +85,7 @@ from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural
+from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
 from fedasym.data.splits import TRAIN
@@ -109,6 +111,7 @@ def advise(
     task: str | None = None,
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
+    privacy: Privacy | None = None,
     what_if: bool = False,
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
@@ -124,6 +127,9 @@ def advise(
         yes for arrays.
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
         (few features: fitted).
+    privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
+        dear, clients are advised to learn alone, and told from how many on sharing would pay.
+        The statistics of the advice itself are not counted. Labels that are numbers.
     what_if: also draw clients that resemble these, with other numbers of samples and clients, and
         say what follows (`fa.what_if`); of a Federation.
 
@@ -148,6 +154,14 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    budget = read_privacy(privacy)
+    if budget is not None:
+        if budget.epsilon is None:
+            raise InvalidInput(
+                "privacy has no epsilon: give a budget, such as fa.Privacy(epsilon=4)"
+            )
+        plain = advise(data, y, clients, task=task, intercept=intercept, algorithms=algorithms)
+        return charge_privacy(plain, budget)
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]

@@ -64,8 +64,9 @@ class Algorithm:
     words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is
     drawn. grid: what tuning tries by default, settings and their values. simplicity: its place
     among algorithms that do equally well, of which the first is taken. alias_of: the algorithm
-    that it is under another name, and note: the sentence that says so. variant_of: whose settings
-    in parentheses it takes, as in "fedavg(local_steps=20)".
+    that it is under another name, limit_of: the one that it ends at by other rounds, and note: the
+    sentence that says so. variant_of: whose settings in parentheses it takes, as in
+    "fedavg(local_steps=20)".
 
     >>> import fedasym as fa
     >>> one_step = fa.Algorithm(
@@ -90,6 +91,7 @@ class Algorithm:
     )
     simplicity: float = field(default=math.inf, compare=False, kw_only=True, repr=False)
     alias_of: str = field(default="", compare=False, kw_only=True, repr=False)
+    limit_of: str = field(default="", compare=False, kw_only=True, repr=False)
     variant_of: str = field(default="", compare=False, kw_only=True, repr=False)
     note: str = field(default="", compare=False, kw_only=True, repr=False)
 
@@ -177,7 +179,13 @@ class Algorithm:
         steps = {} if self.shares_nothing else {"server_step": list(STEPS)}
         if self.personalise.step_count != 0 and "local_step" not in self.personalise.settings():
             steps["local_step"] = list(STEPS)
-        return steps | {name: list(each.grid) for name, each in self.settings.items() if each.grid}
+        own = {
+            name: list(each.grid)
+            for stage in self.parts.values()
+            for name, each in stage.settings().items()
+            if each.grid and name in stage.relevant_settings()
+        }
+        return steps | own
 
     def with_steps(self, name: str, step: float, steps: int = 1) -> Algorithm:
         """The same shared model under another name, then so many own steps of a size from it."""
@@ -366,7 +374,7 @@ def with_shares(algorithm: Algorithm, correction: ScoreStage | None = None) -> A
     if algorithm.correction is not None:
         return algorithm
     added = Share() if correction is None else correction
-    tuned = {name: each.grid for name, each in added.settings().items() if each.grid}
+    tuned = {name: list(each.grid) for name, each in added.settings().items() if each.grid}
     return replace(
         algorithm,
         name=f"{algorithm.name}{SHARED}",
@@ -405,8 +413,9 @@ class Registry(Mapping[str, Algorithm]):
 
     def include(self, algorithms: Iterable[Algorithm], stages: Iterable[type[Stage]]) -> None:
         """Take in more of the package's own, with the stages that files may name."""
-        self._known.update({each.name: each for each in algorithms})
-        self._built_in |= {each.name for each in algorithms}
+        brought = {each.name: each for each in algorithms}
+        self._known.update(brought)
+        self._built_in |= set(brought)
         STAGES.update({each.__name__: each for each in stages})
 
     def is_built_in(self, name: str) -> bool:
@@ -579,6 +588,27 @@ def requested_algorithms(algorithms: Any, default: Iterable[str]) -> list[str | 
     return read_list(
         "algorithms", algorithms, "give names or Algorithm objects; leave it out for all"
     )
+
+
+def equality_notes(algorithms: Iterable[Algorithm]) -> list[str]:
+    """The sentences that say whom algorithms equal; those that end at one place share theirs.
+
+    >>> equality_notes([find("scaffold"), find("feddyn"), find("afl")])[0]
+    'scaffold and feddyn end where fedavg does, by other rounds: same limit.'
+    """
+    told = [each for each in algorithms if each.note]
+    groups: dict[str, list[Algorithm]] = {}
+    for each in told:
+        groups.setdefault(each.limit_of or each.name, []).append(each)
+    notes = []
+    for target, group in groups.items():
+        if len(group) == 1:
+            notes.append(group[0].note)
+            continue
+        *first, last = (each.name for each in group)
+        names = f"{', '.join(first)} and {last}"
+        notes.append(f"{names} end where {target} does, by other rounds: same limit.")
+    return notes
 
 
 def asks_for_all(algorithms: Any) -> bool:

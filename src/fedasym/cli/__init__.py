@@ -35,16 +35,75 @@ if TYPE_CHECKING:
 THEORY = Group("Before you train: predict", sort_key=1)
 LINEAR = Group("At real sizes: simulate", sort_key=2)
 TRAINING = Group("On client data: train", sort_key=3)
+EXTRAS = ("tables", "excel", "train", "experiments", "data", "privacy", "sklearn", "pretrain")
+EXTRAS += ("remote", "ray", "flower")  # what users install, in the order of the README
+
+
+def describe_version() -> str:
+    """The version, what computes, and which extras are installed."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    def is_here(package: str) -> bool:
+        try:
+            return bool(version(package))
+        except PackageNotFoundError:
+            return False
+
+    needs: dict[str, list[str]] = {name: [] for name in EXTRAS}
+    for line in requires("fedasym") or []:
+        package, _, marker = line.partition(";")
+        found = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        if found and found[1] in needs:
+            needs[found[1]].append(re.split(r"[<>=!~ \[]", package.strip(), maxsplit=1)[0])
+    here = [name for name, packages in needs.items() if all(map(is_here, packages))]
+    missing = [name for name in EXTRAS if name not in here]
+    tools = [
+        f"{name} {version(name)}" for name in ("numpy", "scipy", "jax", "flwr") if is_here(name)
+    ]
+    lines = [
+        f"fedasym {fa.__version__} on Python {platform.python_version()} with {', '.join(tools)}",
+        f"extras installed: {', '.join(here) or 'none'}",
+    ]
+    if missing:
+        lines.append(
+            f"not installed: {', '.join(missing)}; one is added by pip install"
+            f" 'fedasym[{missing[0]}]'"
+        )
+    return "\n".join(lines)
+
+
 app = App(
     name="fedasym",
     help=(
         "Which personalized federated-learning algorithm will win on a population of clients, by"
         " how much, and why."
     ),
-    version=fa.__version__,
+    version=describe_version,
+    version_format="plaintext",
     group_commands=THEORY,
     suppress_keyboard_interrupt=False,  # __main__ says a word
 )
+if hasattr(app, "register_install_completion_command"):  # cyclopts has it from version 4 on
+    app.register_install_completion_command(
+        help="Let the shell complete commands and flags (bash, zsh, fish)."
+    )
+WELCOME = """\
+fedasym says which personalized federated-learning algorithm will win on a population of clients,
+by how much, and why. Three things to try first:
+
+  fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2
+      every algorithm's loss on a population of clients, before anything is trained
+
+  fedasym advise shops --label sales --client shop
+      which algorithm for the clients of a table: this one, of shops, comes with fedasym
+
+  fedasym train synthetic --algorithms local,fedavg,ftfa --rounds 40 --seeds 0:3
+      train and compare algorithms on clients that are drawn
+
+fedasym --help lists all commands, fedasym COMMAND --help has an example of each, and
+fedasym --install-completion lets your shell complete them.
+"""
 Names = Annotated[
     str | None, Parameter(help='Names separated by commas, or "all"; the paper\'s by default.')
 ]
@@ -58,6 +117,8 @@ class Output:
 
     json: bool = False
     """Print JSON with full precision instead of a table."""
+    latex: bool = False
+    """Print a LaTeX table (booktabs) instead of text."""
     plot: str | None = None
     """Draw the answer to this file (.png, .svg or .pdf)."""
 
@@ -105,15 +166,20 @@ class Printable(Protocol):
     def to_json(self) -> str:
         """Full precision."""
 
+    def to_latex(self) -> str:
+        """A table for a paper."""
+
     def plot(self, path: str) -> Any:
         """Draw to a file."""
 
 
 def show(result: Printable, output: Output) -> None:
     """Draw first, so that a bad path is told before anything is printed; then print."""
+    if output.json and output.latex:
+        raise InvalidInput("json and latex are both given: choose one of them")
     where = result.plot(output.plot) if output.plot else None
-    print(result.to_json() if output.json else result)
-    if where and not output.json:
+    print(result.to_json() if output.json else result.to_latex() if output.latex else result)
+    if where and not (output.json or output.latex):
         print(f"\nDrawn to {where}")
 
 
@@ -414,14 +480,17 @@ COMMANDS = {
     "compare": "theory",
     "data": "data",
     "deploy": "training",
+    "digest": "training",
     "explore": "theory",
     "features": "data",
     "fit": "training",
+    "node": "training",
     "path": "theory",
     "predict": "theory",
     "pretrain": "data",
     "report": "experiments",
     "reproduce": "experiments",
+    "privacy": "theory",
     "rounds": "theory",
     "run": "experiments",
     "runs": "experiments",
@@ -462,6 +531,9 @@ def run(call: Callable[[], object]) -> int:
 
 def main() -> None:
     """The entry point of the `fedasym` command."""
+    if len(sys.argv) == 1:
+        print(WELCOME, end="")
+        return
     load(sys.argv[1:])
     sys.exit(run(lambda: app(exit_on_error=False, print_error=False)))
 
@@ -473,7 +545,8 @@ def redirect_answers() -> AbstractContextManager[object]:
 
 KEPT = "finished pieces are kept, and the same command goes on from there"
 GOES_ON = "the same command goes on where it was"
-LOGGED = 5.0  # seconds between two lines of a log
+LOGGED = 5.0  # seconds between two lines of a log, at least
+SHARE = 0.1  # and this share of the time so far, so that long work has no long log
 DRAWN = 0.1  # seconds between two drawings of the bar
 
 
@@ -485,7 +558,7 @@ class Display:
 
     def __init__(self) -> None:
         self.bar: Progress | None = None
-        self.last = time.monotonic()
+        self.start = self.last = time.monotonic()
         self.terminal = is_terminal()
         self.told = False  # whether a log has lines, so that it gets a last one
 
@@ -506,7 +579,9 @@ class Display:
         elif self.terminal and (self.bar is None or now - self.last >= DRAWN):
             self.draw(share, text)
             self.last = now
-        elif not self.terminal and (now - self.last >= LOGGED or (self.told and share >= 1)):
+        elif not self.terminal and (
+            now - self.last >= max(LOGGED, SHARE * (now - self.start)) or (self.told and share >= 1)
+        ):
             print(f"{share:4.0%}  {text}", file=sys.stderr, flush=True)
             self.last = now
             self.told = share < 1

@@ -28,7 +28,10 @@ Folder = Annotated[
 
 @data.command(name="list")
 def list_() -> None:
-    """What there is, and which of it is here."""
+    """What there is, and which of it is here.
+
+    Example: fedasym data list
+    """
     from fedasym.data.catalogue import CATALOGUE, data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
@@ -46,6 +49,8 @@ def list_() -> None:
 @data.command
 def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from")] = None) -> None:
     """Download a data set, or check and unpack what you have of it.
+
+    Example: fedasym data fetch emnist
 
     Parameters
     ----------
@@ -80,6 +85,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
 @data.command
 def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson = False) -> None:
     """Counts of a data set beside the paper's, and exact duplicates across its splits.
+
+    Example: fedasym data show digits
 
     Parameters
     ----------
@@ -143,6 +150,8 @@ def partition(
     plot: str | None = None,
 ) -> None:
     """Deal one table of samples out to clients, by a law of the literature.
+
+    Example: fedasym data partition table.csv --dirichlet 0.3 --clients 20 --into clients
 
     Parameters
     ----------
@@ -247,6 +256,8 @@ def pretrain(
 ) -> None:
     """Train a network on the training samples of all clients together, as the paper's were.
 
+    Example: fedasym pretrain digits --epochs 5
+
     Parameters
     ----------
     data
@@ -308,6 +319,8 @@ def features(
     place: Place = PLACE,
 ) -> None:
     """Store what a network's last layer sees of every sample, by client, ready for fedasym train.
+
+    Example: fedasym features digits
 
     Parameters
     ----------

@@ -33,6 +33,8 @@ from fedasym.cli import (
 def algorithms(*, json: bool = False) -> None:
     """All algorithms that have a name: what each does, whom it equals, and which verbs take it.
 
+    Example: fedasym algorithms
+
     Parameters
     ----------
     json
@@ -46,7 +48,8 @@ def algorithms(*, json: bool = False) -> None:
         return
     width = max(len(each["algorithm"]) for each in rows) + 2
     for each in rows:
-        told = f"{each['words'] or '-'}"
+        told = each["words"] or "-"
+        told += f" (limit of {each['limit of']})" if each["limit of"] else ""
         print(f"{each['algorithm']:<{width}}{each['verbs']:<40}{told}")
     print('\nSettings are given in parentheses: "fedprox(penalty=1)", "fedavg(local_steps=20)".')
 
@@ -71,6 +74,8 @@ def predict(
 ) -> None:
     """Test loss (with --task classification, accuracy) of every algorithm on a population, the
     winner marked.
+
+    Example: fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --plot losses.png
 
     Parameters
     ----------
@@ -127,6 +132,8 @@ def compare(
 ) -> None:
     """Who beats whom over one or two parameters, and the boundary between them.
 
+    Example: fedasym compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200
+
     Parameters
     ----------
     first
@@ -169,6 +176,8 @@ def path(
 ) -> None:
     """The loss (with --task classification, the accuracy) along early-stopped fine-tuning, and
     where to stop.
+
+    Example: fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot path.png
 
     Parameters
     ----------
@@ -213,6 +222,8 @@ def simulate(
 ) -> None:
     """Draw clients and compute (in classification, fit) every algorithm on them, beside what
     predict says.
+
+    Example: fedasym simulate --radius 1 --noise 0.5 --aspect 2 --dimension 100 --clients 10
 
     Parameters
     ----------
@@ -280,6 +291,8 @@ def explore(
     """Open a page with sliders in the browser: every algorithm's loss, who wins where, and advice
     on a dropped file.
 
+    Example: fedasym explore --static explore.html
+
     Parameters
     ----------
     port
@@ -335,8 +348,9 @@ def rounds(
 ) -> None:
     """The loss over communication rounds, predicted: local steps, cohorts, bytes and privacy.
 
-    Numbers separated by commas are all tried, two lists in every combination. For example: fedasym
-    rounds rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --local-steps 1,5,20 --cohort 10,50
+    Numbers separated by commas are all tried, two lists in every combination.
+
+    Example: fedasym rounds rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --local-steps 1,5,20
 
     Parameters
     ----------
@@ -380,6 +394,71 @@ def rounds(
         max_bytes=max_bytes,
         privacy=privacy.budget(),
         ridge=ridge,
+    )
+    show(result, output)
+
+
+@app.command
+def privacy(
+    algorithm: str = "rtfa",
+    /,
+    *,
+    dimension: int,
+    world: WorldOptions = WORLD,
+    epsilon: str = "0.5,1,2,4,8",
+    clients: str = "100,300,1000,3000,10000",
+    delta: float = 1e-6,
+    sampling: str = "poisson",
+    rounds: str = "2,4,8,16,32,64,128",
+    cohort: str | None = None,
+    local_steps: str = "20",
+    server_step: str = "0.1",
+    margin: float = 0.05,
+    output: Output = OUTPUT,
+) -> None:
+    """What privacy costs, predicted: loss over budgets and numbers of clients, and from how many
+    clients on sharing pays.
+
+    For every cell the best of the rounds, cohorts and steps that are listed is taken, with the best
+    clip.
+
+    Parameters
+    ----------
+    algorithm
+        An algorithm that shares a model.
+    dimension
+        How many unknowns are sent.
+    epsilon
+        Privacy budgets, separated by commas.
+    clients
+        Numbers of clients, separated by commas.
+    delta
+        Of the privacy budgets; well below 1/clients.
+    sampling
+        poisson, or fixed for cohorts of a fixed size, of which the same noise protects less.
+    rounds
+        Numbers of rounds to choose from.
+    cohort
+        Cohorts to choose from; everyone in every round by default.
+    local_steps
+        Numbers of local steps to choose from.
+    server_step
+        Sizes of those steps to choose from.
+    margin
+        Sharing pays where its loss is by this part below that of learning alone.
+    """
+    given = {"epsilon": epsilon, "clients": clients, "rounds": rounds, "cohort": cohort}
+    given |= {"local_steps": local_steps, "server_step": server_step}
+    lists: dict[str, Any] = {name: numbers(name, text) for name, text in given.items()}
+    law: Any = sampling  # checked by Privacy
+    result = fa.privacy_costs(
+        world.population(),
+        algorithm,
+        dimension=dimension,
+        delta=delta,
+        sampling=law,
+        margin=margin,
+        **lists,
     )
     show(result, output)
 

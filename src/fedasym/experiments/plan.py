@@ -68,6 +68,8 @@ class Piece:
         # as finished pieces have it
         named = {"bias" if name == "intercept" else name: value for name, value in protocol.items()}
         named["name"] = named["name"].replace("intercept", "bias")
+        if not named["passes_ahead"]:  # finished pieces do not have it
+            del named["passes_ahead"]
         found: dict[str, Any] = {
             "numbers": NUMBERS,
             "stage": self.stage,
@@ -104,10 +106,10 @@ class Piece:
         return [*known.values(), *single]
 
     def brought_settings(self) -> dict[str, bool]:
-        """The settings that these algorithms bring, and whether they are whole numbers."""
+        """The settings that its algorithms bring, and whether they are whole numbers."""
         return {
             name: each.whole
-            for algorithm in self.brought.values()
+            for algorithm in (self.brought.get(name) or REGISTRY[name] for name in self.grid)
             for name, each in own_settings(algorithm).items()
         }
 

@@ -18,6 +18,7 @@ import polars as pl
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import columns
 from fedasym.core.runtime import is_broken, write_text
 from fedasym.experiments import plan
 from fedasym.experiments.fields import BATCH, TUNED, Record, combinations, read_record
@@ -50,7 +51,6 @@ from fedasym.experiments.reproduction import RUNS, keep_foresight, read_foresigh
 from fedasym.training.histories import Histories
 from fedasym.training.history import COLUMNS, History
 from fedasym.training.settings import SIZES, named_settings
-from fedasym.training.wording import columns
 
 if TYPE_CHECKING:
     from fedasym.data.federation import Federation

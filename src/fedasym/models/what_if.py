@@ -19,7 +19,7 @@ from fedasym.algorithms import PAPER, Algorithm
 from fedasym.algorithms.registry import find, requested_algorithms
 from fedasym.core.errors import InvalidInput, find_entry, read_list
 from fedasym.core.numbers import Array, check_seed, json_value, one_float, plural, whole
-from fedasym.core.runtime import Progress, check_progress, few_threads, write_file
+from fedasym.core.runtime import Progress, few_threads, progress_shown, write_file
 from fedasym.data.federation import Federation
 from fedasym.exact.held_out import HeldOut
 from fedasym.models.doubles import Double, resemble
@@ -172,7 +172,7 @@ def what_if(
     >>> found.metric.name, len(found.points)
     ('loss', 4)
     """
-    check_progress(progress)
+    progress = progress_shown(progress)
     if not isinstance(source, Federation | Double):
         raise InvalidInput(
             f"source is a {type(source).__name__}: give an fa.Federation, or a double of one"

@@ -18,6 +18,7 @@ ROLES = {
     "draw diagram of losses": ("fedasym.show.figures.theory", "draw_diagram"),
     "draw path of losses": ("fedasym.show.figures.theory", "draw_path"),
     "draw rounds": ("fedasym.show.figures.theory", "draw_rounds"),
+    "draw privacy costs": ("fedasym.show.figures.theory", "draw_privacy_costs"),
     "draw simulation of losses": ("fedasym.show.figures.theory", "draw_simulation"),
 }
 for role, (module, name) in ROLES.items():

@@ -30,7 +30,7 @@ from fedasym.worlds.classes import MOST_CLASSES
 
 if TYPE_CHECKING:
     from fedasym.data.federation import Federation
-    from fedasym.experiments.comparisons import Claims
+    from fedasym.experiments.reproduction import Claims
     from fedasym.experiments.results import Results
 
 # points of accuracy that are shown below the second half of training, where there are any
@@ -285,10 +285,14 @@ def reproduce(
     fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, ...
     """
     from fedasym.experiments import Experiment
-    from fedasym.experiments.comparisons import check_claims
     from fedasym.experiments.execution import run
     from fedasym.experiments.fields import load_data
-    from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
+    from fedasym.experiments.reproduction import (
+        check_claims,
+        compare_with_paper,
+        compare_with_theory,
+        curves_of,
+    )
     from fedasym.experiments.results import Results
     from fedasym.experiments.tables import describe_environment
     from fedasym.show.figures.rounds import draw_figures

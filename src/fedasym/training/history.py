@@ -20,6 +20,7 @@ from fedasym.core.numbers import (
     Array,
     Counts,
     Sums,
+    TextTable,
     json_value,
     lowest_tenth,
     mean_client_ratio,
@@ -36,7 +37,7 @@ from fedasym.training.wording import (
     client_notes,
     fold_line,
     remedy,
-    round_lines,
+    round_table,
     run_notes,
     setting_text,
     share_notes,
@@ -395,7 +396,13 @@ class History(Result):
         return (*run_notes(self), *spent, *client_notes(self), *share_notes(self))
 
     def __str__(self) -> str:
-        return "\n".join([*fold_line(self.title), "", *round_lines(self), *self.notes])
+        table, meanings = round_table(self)
+        lines = [*table.lines(), "", *meanings, *self.notes]
+        return "\n".join([*fold_line(self.title), "", *lines])
+
+    def printed_tables(self) -> list[TextTable]:
+        """The evaluated rounds, as they are printed."""
+        return [round_table(self)[0]]
 
     __repr__ = __str__
 

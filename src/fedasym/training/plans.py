@@ -66,6 +66,14 @@ def draw_private_cohorts(
     return np.where(kept, order, -1)[:, :width].astype(np.int32)
 
 
+def room_for_cohorts(private: PrivateRounds, clients: int, largest: int) -> int:
+    """Places of a private cohort: nearly always the same, so that one program serves all seeds."""
+    if not private.poisson:
+        return largest
+    usual = -(-(private.cohort + 3 * private.cohort**0.5) // 4) * 4
+    return min(max(int(usual), -(-largest // 8) * 8), max(clients, largest))
+
+
 def turns(drawn: Rows, clients: int) -> Rows:
     """How often each drawn client had been drawn before; 0 where there is none (-1)."""
     before = np.zeros(clients, np.int32)
@@ -193,6 +201,7 @@ def server_work(
     """The server stage's program and rates; clients: those that may be drawn."""
     stage, own = split_stage(bind_stage(algorithm.server, settings, protocol))
     rates = {"server_step": settings.server_step, **own} if stage.shares else {}
+    rates = own if stage.reads_sums else rates
     assert settings.cohort is not None
     evaluated = tuple(settings.evaluated)
     sizes = (settings.rounds, evaluated, settings.cohort, settings.local_steps, settings.batch)
@@ -224,7 +233,8 @@ def own_work(
     rates = tuple(({"local_step": own_rate(bound, settings)} | own).items())
     if bound.step_count is not None:
         return ClientWork(stage, None, bound.step_count), rates
-    passes = settings.rounds if algorithm.shares_nothing else settings.personal_epochs
+    alone = settings.rounds + protocol.passes_ahead
+    passes = alone if algorithm.shares_nothing else settings.personal_epochs
     return ClientWork(stage, passes), rates
 
 
@@ -374,7 +384,9 @@ class Schedule:
             seed: draw_private_cohorts(private, seed, identities, self.server.rounds)
             for seed in seeds
         }
-        self.cohort = max((chosen.shape[1] for chosen in found.values()), default=private.cohort)
+        self.cohort = room_for_cohorts(
+            private, len(self.able), max((each.shape[1] for each in found.values()), default=1)
+        )
         for seed, chosen in found.items():
             filling = [(0, 0), (0, self.cohort - chosen.shape[1])]
             wide = np.pad(chosen, filling, constant_values=-1)
@@ -399,6 +411,11 @@ class Schedule:
         streams = np.broadcast_to(self.streams(seed, members, rounds), members.shape)
         sizes = self.sizes.training[members]
         planned = batches(streams, sizes, first, self.steps, self.server.batch)
+        stage = self.server.stage
+        if stage.owns("count_steps"):  # steps that a client does not take are empty batches
+            told = (self.server.batch, self.server.local_steps)
+            taken = np.array([stage.count_steps(int(each), *told) for each in sizes])
+            planned[np.arange(self.steps) >= taken[:, None] * stage.batches] = -1
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
     def pieces(self, draws: Sequence[Draw]) -> Iterator[tuple[int, int, Plan]]:

@@ -89,7 +89,8 @@ def check_private(algorithm: Algorithm, privacy: Privacy) -> None:
             "privacy has no clip: give the length to which updates are cut (fa.rounds finds the"
             " best for a population), or quantile=0.5 for one that adapts"
         )
-    if algorithm.server.keeps_client():
+    more = algorithm.server.keeps_client() or algorithm.server.reads_sums
+    if more or algorithm.correction is not None:  # which reads the classes of all clients
         raise InvalidInput(
             f"{algorithm.name}: its clients send more than their models, and privacy is for"
             " averages of models alone: take another algorithm, or leave privacy out"
@@ -152,7 +153,7 @@ def spent_privacy(
         settled.spend(rounds, settings.cohort, clients),
         settled.delta,
         settled.noise_multiplier,
-        clip,
+        clip if settled.quantile is not None or settled.clip is None else settled.clip,
         settled.sampling,
         clipped,
         clients,

@@ -6,7 +6,7 @@ makes its own model of the shared one and is tested.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,6 +24,7 @@ from fedasym.training.heads import (
     flat_labels,
     flat_rows,
     mask_filling,
+    read_batch,
 )
 from fedasym.training.privacy import PrivateRounds
 from fedasym.training.steps import (
@@ -72,18 +73,24 @@ class PrivateNoise(NamedTuple):
 
 @partial(jax.jit, static_argnames=("program", "slots"))
 def first_memory(
-    program: Program, shared: Array, rates: Rates, slots: int, portion: Array
+    program: Program, shared: Array, starts: Array, rates: Rates, slots: int, portion: Array
 ) -> Memory:
-    """Before the first round; clients that are never drawn take no room."""
+    """Before the first round; clients that are never drawn take no room.
 
-    def begin(shared: Array, rates: Rates) -> tuple[Any, Any]:
+    starts: (seeds, models, d, outputs), with which a server may begin beside the shared one.
+    """
+
+    def begin(shared: Array, starts: Array, rates: Rates) -> tuple[Any, Any]:
         stage = bound_stage(program, rates)
         own = jax.tree.map(jnp.asarray, as_arrays(stage.init_client(ModelSum.at(shared)), shared))
-        return jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own
-        ), stage.init_server(shared)
+        server = stage.first_memory(shared, tuple(starts))
+        return (
+            jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own),
+            jax.tree.map(lambda leaf: jnp.asarray(leaf, shared.dtype), server),
+        )
 
-    clients, server = jax.vmap(jax.vmap(begin), (0, None))(shared, rates)
+    each = jax.vmap(jax.vmap(begin, (0, None, 0)), (0, 0, None))
+    clients, server = each(shared, starts, rates)
     return Memory(clients, server, jnp.broadcast_to(portion, shared.shape[:1]))
 
 
@@ -106,6 +113,23 @@ def as_models(state: Any, like: Array) -> Any:
 def carry_out_matrix(model: ModelSum, like: Array) -> Array:
     """A model without moves as its matrix."""
     return jnp.asarray(sum((c * point for c, point in model.points), start=jnp.zeros_like(like)))
+
+
+def chooser(program: Program, data: Packed, member: Array, shared: Array) -> Callable[..., Any]:
+    """Chooses the model of the least loss on all of a client's training samples: 1, and 0 else."""
+    rows = jnp.arange(program.width)
+    whole = read_batch(data.training, member, jnp.where(rows < data.trained[member], rows, -1))
+    space = Matrix(data.training, shared, program.classes)
+
+    def choose(models: Sequence[ModelSum]) -> list[Array]:
+        losses = []
+        for model in models:
+            outputs = space.products(carry_out_matrix(model, shared), whole)
+            lost = score(program.task, mask_filling(outputs, program.classes), whole.labels)[1]
+            losses.append((jnp.where(whole.weights[:, 0] > 0, lost, 0) * whole.weights[:, 0]).sum())
+        return list(jax.nn.one_hot(jnp.stack(losses).argmin(), len(models), dtype=shared.dtype))
+
+    return choose
 
 
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
@@ -164,6 +188,7 @@ def advance_round(
     private: the numbers of a private round, in which moves are clipped and noise is added.
     """
     keeps = bound_stage(program, {}).keeps_client()
+    counts = bound_stage(program, {}).owns("count_steps")
     common = None if memory is None else memory.server
 
     def visit(member: Array, rows: Array, kept: Any) -> tuple[Point, Any, Any]:
@@ -175,15 +200,21 @@ def advance_round(
                 begin = first_state(program, space)
                 w = walk(program, space, planned, rates, begin, 0, len(rows))[0]
                 return w, None, None if private is None else space.distance(w)
-            begin = (shared, (as_models(kept, shared), as_models(common, shared)))
+            stage = bound_stage(program, rates)
+            state = (as_models(kept, shared), as_models(common, shared))
+            choose = chooser(program, data, member, shared)
+            first, state = stage.begin(ModelSum.at(shared), state, choose)
+            begin = (carry_out_matrix(first, shared), state)
             w, state = walk(program, space, planned, rates, begin, 0, len(rows))
-            words = (ModelSum.at(w), ModelSum.at(shared), state, rates[program.rate], len(rows))
-            later, sent = bound_stage(program, rates).finish(*words)
+            # those of batches that are not empty
+            steps = (rows[:, 0] >= 0).any(-1).sum().astype(shared.dtype) if counts else len(rows)
+            words = (ModelSum.at(w), ModelSum.at(shared), state, rates[program.rate], steps)
+            later, sent = stage.finish(*words)
             return w, as_arrays(later, shared), None if sent is None else as_arrays(sent, shared)
 
         return vectorise(train, shared, rates, kept, common)
 
-    def group(totals: tuple[Array, Array], members: Any) -> tuple[tuple[Array, Array], Any]:
+    def group(totals: tuple[Array, Any], members: Any) -> tuple[tuple[Array, Any], Any]:
         drawn, rows, shares, kept = members
         points, later, sent = vectorise(visit, drawn, rows, kept)
         if (
@@ -194,7 +225,11 @@ def advance_round(
             total = totals[0] + change(program, data, shared, points, drawn, shortened)
             return (total, totals[1] + (longer & (shares > 0)[:, None]).sum(0)), later
         total = totals[0] + change(program, data, shared, points, drawn, shares)
-        beside = totals[1] if sent is None else totals[1] + jnp.einsum("j,jkdc->kdc", shares, sent)
+        if sent is None:
+            return (total, totals[1]), later
+        beside = jax.tree.map(
+            lambda sum_, leaf: sum_ + jnp.tensordot(shares, leaf, 1), totals[1], sent
+        )
         return (total, beside), later
 
     size = len(drawn) if program.together else 1
@@ -205,8 +240,14 @@ def advance_round(
         lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept)
     )
     zero = jnp.zeros_like(shared)
-    first = zero if clips is None else jnp.zeros_like(clips.longer)
-    (total, beside), later = lax.scan(group, (zero, first), grouped)
+    none = zero if clips is None else jnp.zeros_like(clips.longer)
+    if keeps:  # what clients send beside their models, if anything
+        first = jax.tree.map(lambda leaf: leaf[0], grouped)
+        work = partial(vectorise, visit)
+        sent = jax.eval_shape(work, first[0], first[1], first[3])[2]
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), sent)
+        none = none if sent is None else nothing
+    (total, beside), later = lax.scan(group, (zero, none), grouped)
     if clips is not None and added is not None:
         noise = (private.multiplier * clips.clip / private.cohort)[:, None, None] * added[0]
         members = (shares > 0).sum()
@@ -257,8 +298,12 @@ def personalise(
     rates: Rates,
     stops: Array,
     scored: Rates | None = None,
+    common: Any = None,
 ) -> Array:
     """Hits and losses of the members' models after `stops` steps.
+
+    common: (seeds, servers, ...), what a server keeps whose stage (`program.server`) says where
+    clients begin; None: at the shared model.
 
     Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits
     differ; rows (seeds, members, steps, batches a step, batch); rates (servers, configurations);
@@ -268,9 +313,9 @@ def personalise(
     """
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
-    def of_seed(shared: Array, members: Array, rows: Array) -> Array:
+    def of_seed(shared: Array, members: Array, rows: Array, common: Any) -> Array:
         def of_member(member_rows: tuple[Array, Array]) -> Array:
-            return one_client(program, data, shared, *member_rows, rates, bounds, scored)
+            return one_client(program, data, shared, *member_rows, rates, bounds, scored, common)
 
         return (
             jax.vmap(of_member)((members, rows))
@@ -279,8 +324,13 @@ def personalise(
         )
 
     if members.ndim == 1:
-        return vectorise(lambda shared, rows: of_seed(shared, members, rows), shared, rows)
-    return vectorise(of_seed, shared, members, rows)
+        return vectorise(
+            lambda shared, rows, common: of_seed(shared, members, rows, common),
+            shared,
+            rows,
+            common,
+        )
+    return vectorise(of_seed, shared, members, rows, common)
 
 
 def one_client(
@@ -292,12 +342,19 @@ def one_client(
     rates: Rates,
     bounds: Array,
     scored: Rates | None,
+    common: Any,
 ) -> Array:
     """One client under every server's shared model and every configuration of the client stage."""
     planned = batches_of(data, member, rows)
     offsets = offsets_of(program, data, member, scored)
 
-    def of_server(shared: Array, rates: Rates) -> Array:
+    def of_server(shared: Array, rates: Rates, common: Any) -> Array:
+        if program.server is not None:
+            state = ((), as_models(common, shared))
+            choose = chooser(program, data, member, shared)
+            first = program.server.begin(ModelSum.at(shared), state, choose)[0]
+            mine = carry_out_matrix(first, shared)
+            shared = jnp.where(data.trained[member] > 0, mine, shared)
         space = space_of(program, data, member, shared)
         examine = examiner(program, data, member, space, shared, offsets)
 
@@ -310,7 +367,7 @@ def one_client(
 
         return vectorise(of_configuration, rates)
 
-    return vectorise(of_server, shared, rates)
+    return vectorise(of_server, shared, rates, common)
 
 
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
@@ -341,7 +398,8 @@ def examine_kept(
                 own = bound_stage(program, rates).personal_model(ModelSum.at(shared), mine)
                 point = jnp.where(data.trained[member] > 0, carry_out_matrix(own, shared), shared)
                 space = space_of(program, data, member, shared)
-                return examiner(program, data, member, space, shared, offsets)(point)[None, None]
+                examine = examiner(program, data, member, space, shared, offsets)
+                return examine(space.held(point))[None, None]
 
             return vectorise(of_server, shared, kept, alone)
 

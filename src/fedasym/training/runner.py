@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -49,6 +50,7 @@ from fedasym.training.programs import (
 )
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
+from fedasym.training.sums import cluster_starts, pooled_sums
 
 Piece = TypeVar("Piece")
 Scored = NDArray[np.floating]  # (m, rounds, [validation, test], [hits, loss])
@@ -96,6 +98,12 @@ class RunWork:
     def many_groups(self) -> bool:
         """Whether a client stage is worth more compiled programs."""
         return self.machine.together and self.federation.sequences
+
+    def dealt(self, draw: Draw) -> Federation:
+        """The clients as this draw has them."""
+        if not self.splits:
+            return self.federation
+        return self.federation.resplit(self.splits[draw.split], fractions=None)
 
     def best_form(self, width: int, steps: int, batch: int) -> str:
         """Gram or head form at that width; sequences, with their many rows, take the head form."""
@@ -186,6 +194,31 @@ def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
     return put_on_device(np.broadcast_to(heads[:, None], (len(draws), copies, *heads.shape[1:])))
 
 
+def start_models(work: RunWork, draws: Sequence[Draw], count: int) -> Array:
+    """(seeds, count, d, outputs) models with which a server begins beside the shared one."""
+    models = np.zeros((len(draws), count, work.features, work.outputs), work.precision)
+    for place, draw in enumerate(draws) if count else ():
+        found = np.stack(cluster_starts(work.dealt(draw), work.protocol, draw.seed, count))
+        models[place, :, : found.shape[1], : found.shape[2]] = found
+    return put_on_device(models)
+
+
+def diverged_never(shared: Array) -> Array:
+    """(seeds, trajectories) rounds of divergence: none."""
+    return put_on_device(np.full(shared.shape[:2], -1, np.int32))
+
+
+def count_kept(server: ServerWork, clients: int) -> int:
+    """How many models' memory a trajectory takes: what the server keeps, what every client that is
+    drawn in any round keeps, and both once more for the cohort at work.
+    """
+    w = np.zeros((1, 1))
+    own = len(jax.tree.leaves(server.stage.init_client(w)))
+    common = len(jax.tree.leaves(server.stage.first_memory(w, [w] * server.stage.start_models)))
+    held = min(clients, server.rounds * server.cohort) + server.cohort
+    return 2 + common * (1 + server.cohort * server.stage.keeps_client()) + own * held
+
+
 STILL = (("local_step", 0.0),)  # the rates of a stage that takes no steps
 ROWS = 1e8  # bytes of planned batches in one piece
 BLOCK = 3e7  # bytes of outputs tested at a time
@@ -231,20 +264,20 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
 
 def by_correction(stages: Sequence[ClientWork]) -> list[list[ClientWork]]:
     """Stages of one way in groups of one correction; those without any go with the first."""
-    kinds = list(dict.fromkeys(each.correction for each in stages if each.correction)) or [None]
-    return [
-        [
-            each
-            for each in stages
-            if each.correction == kind or (each.correction is None and kind is kinds[0])
-        ]
-        for kind in kinds
-    ]
+    kinds = dict.fromkeys(each.correction for each in stages if each.correction)
+    groups = [[each for each in stages if each.correction == kind] for kind in kinds]
+    plain = [each for each in stages if each.correction is None]
+    return [plain + groups[0], *groups[1:]] if groups else [plain]
 
 
 def correction_numbers(stages: Sequence[ClientWork]) -> list[Numbers]:
     """The different numbers of their correction."""
     return list(dict.fromkeys(each.numbers for each in stages if each.correction))
+
+
+def take_scores(answer: Callable[[], Scores], places: Sequence[int]) -> Scores:
+    """The scores of the trajectories at these places."""
+    return np.asarray(answer()[:, :, list(places)])
 
 
 def take_trajectories(array: Array, places: Sequence[int]) -> Array:
@@ -272,8 +305,8 @@ class Tester:
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
         measured = []
         for stages, places in join_stages(slab, alone=self.server.alone):
-            if stages == [KEEP]:
-                measured.append((stages, places, [kept]))
+            if stages == [KEEP] and not self.begins_elsewhere:
+                measured.append((stages, places, [partial(take_scores, kept, places)]))
                 continue
             longest = max(stages, key=lambda stage: stage.epochs or 0)
             numbers = correction_numbers(stages)
@@ -296,8 +329,14 @@ class Tester:
                 continue
             # alone, passes go on from round to round; a few steps begin anew in each
             moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
+            common = None
+            if self.begins_elsewhere:
+                assert memory is not None
+                common = jax.tree.map(
+                    lambda leaf, at=places: take_trajectories(leaf, at), memory.server
+                )
             scores = [
-                self.scores(longest, slab.draws, wanted, rates, moment, passes, numbers)
+                self.scores(longest, slab.draws, wanted, rates, moment, passes, numbers, common)
                 for moment in moments
             ]
             measured.append((stages, places, scores))
@@ -324,8 +363,7 @@ class Tester:
                             continue
                         for entry, jobs in enumerate(slab.trajectories[place][1][client].values()):
                             for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
-                                at = place if stages == [KEEP] else column
-                                own = seen[row, :, at, entry]
+                                own = seen[row, :, column, entry]
                                 for job in jobs:
                                     outcomes[job][seed].add(
                                         rounds,
@@ -336,6 +374,11 @@ class Tester:
                                     outcomes[job][seed].head = heads[row, place]
 
         return collect
+
+    @property
+    def begins_elsewhere(self) -> bool:
+        """Whether clients begin at a model that the server keeps, not at the shared one."""
+        return self.server.stage.owns("begin")
 
     def collect_clips(
         self, slab: Slab, clips: Clips | None, outcomes: list[list[RunOutcome]]
@@ -428,12 +471,14 @@ class Tester:
         rounds: Sequence[int],
         passes: Sequence[int] | None = None,
         numbers: Sequence[Numbers] = (),
+        common: Any = None,
     ) -> Callable[[], Scores]:
         """Dispatch one client stage by group and piece; the answer waits for all of them.
 
-        numbers: of the correction of its scores, where it has one.
+        numbers: of the correction of its scores, where it has one. common: what the server keeps,
+        where clients begin at a model of that.
         """
-        scored = [rates_of(numbers, shared.dtype)] if numbers else []
+        scored = rates_of(numbers, shared.dtype) if numbers else None
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
@@ -443,6 +488,9 @@ class Tester:
             else groups(self.sizes.training, self.work.many_groups)
         ):
             walk = self.walk(client, group, rounds, passes)
+            if common is not None:
+                elsewhere = replace(walk.program, server=self.server.stage)
+                walk = walk._replace(program=elsewhere)
             columns = count_fitting(
                 self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0])
             )
@@ -465,8 +513,8 @@ class Tester:
                 for some, real_columns in parts(range(len(rates[0])), columns):
                     chosen = {name: values[:, np.array(some)] for name, values in named.items()}
                     stops = np.array(walk.stops, np.int32)
-                    told = (data, shared, theirs, rows, chosen, stops)
-                    scores = personalise(walk.program, *told, *scored)
+                    told = (shared, theirs, rows, chosen, stops, scored, common)
+                    scores = personalise(walk.program, data, *told)
                     waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
                     done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
                     self.work.report(done, f"testing after round {rounds[-1]}")
@@ -502,7 +550,8 @@ class Tester:
         elif client.epochs is None:
             stops = [client.steps]
         else:  # on its own a client trains as many passes as there are rounds
-            stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
+            alone = [round_ + work.protocol.passes_ahead for round_ in rounds]
+            stops = [end * per_pass for end in (alone if server.alone else passes or ())]
         steps = max(stops[-1], 1)
         stage = client.stage or server.stage
         form = (
@@ -620,17 +669,35 @@ class Runner:
         each = work.bytes_per_output * (
             rows * (server.cohort if together else 1) + 3 * work.features
         )
-        if keeps:  # by the server, and by every client that is drawn in any round
-            each += (
-                work.bytes_per_output
-                * work.features
-                * (2 + min(len(counts), server.rounds * server.cohort))
-            )
+        if keeps:
+            each += work.bytes_per_output * work.features * count_kept(server, len(counts))
         at_a_time = count_fitting(work.machine.close, each, len(trajectories))
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
         for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds):
             for some, real in parts(list(trajectories.items()), at_a_time):
-                self.follow(program, tester, Slab(some_seeds, some, real_seeds, real))
+                slab = Slab(some_seeds, some, real_seeds, real)
+                if server.stage.reads_sums:
+                    self.solve(tester, slab)
+                else:
+                    self.follow(program, tester, slab)
+
+    def solve(self, tester: Tester, slab: Slab) -> None:
+        """Trajectories whose shared model one round finds, from sums of products."""
+        work = self.work
+        evaluated = tester.server.evaluated
+        shared = start_heads(work, slab.draws, len(slab.trajectories))
+        if 0 in evaluated:
+            tester.dispatch(slab, shared, diverged_never(shared), (0,))(self.outcomes)
+        sums = {draw.split: pooled_sums(work.dealt(draw), work.protocol) for draw in slab.draws}
+        heads = np.asarray(shared).copy()
+        for row, draw in enumerate(slab.draws):
+            for place, (rates, _) in enumerate(slab.trajectories):
+                found = sums[draw.split].solve(dict(rates)["shared_ridge"])
+                heads[row, place, : len(found), : found.shape[1]] = found
+        solved = put_on_device(heads)
+        for round_ in evaluated:
+            if round_ > 0:
+                tester.dispatch(slab, solved, diverged_never(solved), (round_,))(self.outcomes)
 
     def follow(self, program: Program, tester: Tester, slab: Slab) -> None:
         """Some trajectories from the first round to the last, tested on the way.
@@ -642,13 +709,14 @@ class Runner:
         data = tester.data
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
-        diverged = put_on_device(np.full(shared.shape[:2], -1, np.int32))
+        diverged = diverged_never(shared)
         if server.alone:
             tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
             return
         rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
+        starts = start_models(work, slab.draws, server.stage.start_models)
         memory = (
-            first_memory(program, shared, rates, *schedule.room(slab.draws))
+            first_memory(program, shared, starts, rates, *schedule.room(slab.draws))
             if server.stage.has_memory()
             else None
         )
@@ -692,8 +760,9 @@ def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
     for server, trajectories in tree.items():
         passes = sum(clients * -(-size // server.batch) for clients, size in widest)
         alone = server.alone
+        none = alone or server.stage.reads_sums
         total += (
-            0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
+            0 if none else server.rounds * server.cohort * server.local_steps * len(trajectories)
         )
         for stages in trajectories.values():
             ways: dict[Hashable, int] = {}

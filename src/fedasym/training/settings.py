@@ -203,10 +203,11 @@ class Protocol:
     decay: float  # weight decay inside pFedMe's inner problem
     test_inner: bool  # pFedMe's personal model is theta, or the local w
     count_padding: bool  # padded positions of sequences are trained on and counted
+    passes_ahead: int = 0  # local training's passes before its first test: round r is r + so many
 
 
 TEXT = Protocol("text", False, False, False, 1.0, False, 0.0, True, False)
-CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
+CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True, 1)
 
 
 def find_protocol(name: str | Protocol) -> Protocol:
@@ -316,10 +317,13 @@ def check_trainable(algorithm: Algorithm) -> None:
 
 def own_settings(algorithm: Algorithm) -> dict[str, Setting]:
     """The numbers that an algorithm's stages bring beside those of every run, by name."""
+    unused: set[str] = set()
+    for stage in algorithm.stages:
+        unused |= set(stage.settings()) - stage.relevant_settings()
     numbers = {
         name: each
         for name, each in algorithm.settings.items()
-        if not each.choices and name != "steps"
+        if not each.choices and name != "steps" and name not in unused
     }
     return {name: each for name, each in numbers.items() if name not in SETTINGS}
 
@@ -345,7 +349,7 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
     server, client = algorithm.server, algorithm.personalise
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
-        used |= {"cohort", "local_steps", "server_step"}
+        used |= set() if server.reads_sums else {"cohort", "local_steps", "server_step"}
         used |= server.relevant_settings() - fixed_settings(server)
     if algorithm.takes_own_steps:
         used |= {"local_step"} if "local_step" not in client.settings() else set()

@@ -383,6 +383,7 @@ class Program:
     classes: int = 0  # real outputs, where heads have more to fill up their shape
     personal: bool = False  # a client stage: what moves is a client's own model
     correction: ScoreStage | None = None  # what is added to tested outputs, without its rates
+    server: ServerStage | None = None  # which says where clients begin, if not at the shared model
 
 
 def bound_stage(program: Program, rates: Rates) -> ServerStage:

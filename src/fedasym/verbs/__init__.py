@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import asks_for_all
+from fedasym.algorithms.registry import asks_for_all, equality_notes
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
 from fedasym.core.numbers import Array, flag, floats, one_float, whole
 from fedasym.core.privacy import Privacy
@@ -340,6 +340,25 @@ def clusters(
     return replace(table, rows=rows, notes=(f"{told}, at a loss of {np.min(known[best]):.4g}.",))
 
 
+def plain_form(
+    algorithm: Algorithm, world: Population, clients: Any = None
+) -> tuple[Algorithm, Population, Any] | None:
+    """An algorithm that is a plain one elsewhere: that, the world where it is, and how many clients
+    it has there. None: it is a plain one here.
+
+    A ridge by direction is a ridge in scaled features; a model for each cluster is one for all
+    within a cluster.
+    """
+    server, client = algorithm.stages
+    if (same := client.plain_stage) is not None:
+        return replace(algorithm, personalise=same), world.turned(client.get("power")), clients
+    if (group := server.group_stage) is not None:
+        if clients is not None:
+            clients = np.maximum(np.floor(np.asarray(clients) / server.get("clusters")), 1)
+        return replace(algorithm, server=group), world.within(server.get("between")), clients
+    return None
+
+
 def collect(
     chosen: Sequence[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
 ) -> tuple[dict[str, Scores], list[str]]:
@@ -356,7 +375,7 @@ def collect(
     notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
     if not rows:
         raise NoFormula(" ".join(notes))
-    notes += [each.note for each in chosen if each.note and each.name in rows]
+    notes += equality_notes(each for each in chosen if each.name in rows)
     return rows, notes
 
 

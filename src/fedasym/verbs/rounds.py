@@ -352,6 +352,11 @@ def check_budgets(
             )
     if privacy is None:
         return
+    if privacy.quantile is not None:
+        raise InvalidInput(
+            f"quantile is {privacy.quantile:g}: rounds are predicted with a fixed clip; leave"
+            " quantile out, and clip as well for the best one"
+        )
     if clients is None or np.any(np.isinf(given["clients"])) or dimension is None:
         raise InvalidInput(
             "privacy depends on how many clients and unknowns there are: give clients and dimension"

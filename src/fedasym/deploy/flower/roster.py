@@ -91,6 +91,11 @@ UNLOADED = Trouble(
     " says more",
     True,
 )
+REFUSED_APP = Trouble(
+    "its owner does not allow this app: the owner may list the digest that `fedasym digest` prints"
+    " for it",
+    True,
+)
 
 
 def sort_replies(
@@ -124,6 +129,8 @@ def trouble_in(reply: Message) -> Trouble | None:
     if reply.has_error():
         if reply.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION:
             return UNLOADED
+        if reply.error.code == ErrorCode.INVALID_FAB:
+            return REFUSED_APP
         return Trouble(
             f"it failed (Flower's error {reply.error.code}); the node's own log says more"
         )
