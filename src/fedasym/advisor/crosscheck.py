@@ -66,7 +66,7 @@ QUICK_WORK = 1e10  # multiplications of the second look
 MANY_CLASSES = 20
 UNEVEN = 0.6  # share of the classes that would be as uncertain if all were alike
 LEVEL_CLIENTS = 40  # on which the logistic loss is set beside least squares
-LEVEL_ROWS = 200  # training samples of each
+LEVEL_ROWS = 500  # training samples of each
 LEVEL_FEATURES = 300
 LEAST_LEVELLED = 200  # held-out samples
 

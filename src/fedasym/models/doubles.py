@@ -96,9 +96,9 @@ class HeterogeneityCard:
             told = like if self.label.low > 50 else f"{like} {self.label} would make them"
             lines.append(f"  label shift     class shares {told}")
             moved = f"all samples of a client moved by {self.feature} standard deviations"
-            lines.append(f"  feature shift   {moved if self.feature.is_clear else 'none for sure'}")
+            lines.append(f"  feature shift   {moved if self.feature.is_clear else 'none is clear'}")
             moved = f"each class of a client moved by {self.concept} standard deviations"
-            lines.append(f"  concept shift   {moved if self.concept.is_clear else 'none for sure'}")
+            lines.append(f"  concept shift   {moved if self.concept.is_clear else 'none is clear'}")
         else:
             lines.append(f"  level shift     clients' levels vary by {self.label} of the noise")
             lines.append(f"  feature shift   clients' means vary by {self.feature} of a deviation")
