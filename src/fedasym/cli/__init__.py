@@ -449,6 +449,7 @@ COMMANDS = {
     "explore": "theory",
     "features": "data",
     "fit": "training",
+    "foresight": "experiments",
     "path": "theory",
     "predict": "theory",
     "pretrain": "data",
