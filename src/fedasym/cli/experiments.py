@@ -112,7 +112,7 @@ def run(
         from fedasym.experiments.reproduction import RUNS
 
         place = into or Path(RUNS, experiment.name)
-        print(f"\nKept in {place}. A page of it: fedasym report {shlex.quote(str(place))}")
+        print(f"\nKept in {place}. For an HTML report: fedasym report {shlex.quote(str(place))}")
 
 
 @app.command(group=EXPERIMENTS)
@@ -309,13 +309,13 @@ def report(
     place = find_run(run)
     results = read_results(place)
     if data is not None and not theory:
-        raise InvalidInput(f"data is {data!r}: it serves --theory alone")
+        raise InvalidInput(f"data is {data!r}: it is used only with --theory")
     if theory:
         results = replace(results, foreseen=foresee_run(place, results, data))
     curves = curves_of(results.experiment.name)
     page = write_report(results, place / "report.html" if into is None else into, curves)
     size = page.stat().st_size / 1000
-    print(f"Written to {page}, {size:.0f} kB: one file, to be opened in any browser.")
+    print(f"Written to {page}, {size:.0f} kB: one file that opens in any browser.")
     if figures is not None:
         from fedasym.show.figures.rounds import draw_figures
 

@@ -224,7 +224,7 @@ def omission_notes(results: Results) -> list[str]:
         notes.append(f"Most configurations diverged, {many} of {results.tuning.height}: {mend}.")
     failed = results.trials.filter(results.trials["diverged"])
     for sweep, name in dict.fromkeys(zip(failed["sweep"], failed["algorithm"], strict=True)):
-        notes.append(f"Diverged in {sweep}: {name}, and a mean over trials counts it as no number.")
+        notes.append(f"Diverged in {sweep}: {name}; its mean over trials is then not a number.")
     alone = any(REGISTRY[name].shares_nothing for name in experiment.algorithms)
     if not alone and len(experiment.algorithms) > 1:
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')

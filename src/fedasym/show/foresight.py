@@ -320,7 +320,7 @@ def read_dataset(place: Path) -> Measured | None:
 
 
 def read_run(place: Path, predictions: list[Prediction]) -> Measured | None:
-    """A run or its saved tables: means over clients, and the pairs that are not told apart."""
+    """A run or its saved tables: means over clients, and the pairs without a clear difference."""
     from fedasym.experiments.folder import is_run
     from fedasym.experiments.tables import is_saved
     from fedasym.show.report import read_results
