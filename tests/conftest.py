@@ -19,6 +19,7 @@ import pytest
 from _pytest.doctest import DoctestModule
 
 HERE = Path(__file__).parent
+gc.disable()  # until all is collected: what is imported stays, and is not worth looking at
 
 if "PYTEST_XDIST_WORKER" not in os.environ:
     KEPT = tempfile.mkdtemp(prefix="fedasym-tests-")
@@ -69,9 +70,9 @@ def pytest_collection_finish():
     """What was imported stays: the collector need not look at it, nor look as often as tracing
     makes garbage.
     """
-    gc.collect()
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
+    gc.enable()
 
 
 # Files that take four seconds or more, longest first: no worker waits for another at the end.

@@ -280,6 +280,20 @@ def history(folder: Path, data: bytes) -> object:
     return str(run), run.to_json(), run.predict(np.ones((2, 3)))
 
 
+@cache
+def double_samples() -> list[bytes]:
+    told = {"clients": 6, "dimension": 3, "aspect": 0.1, "seed": 1}
+    kinds = ({"noise": 0.5}, {"task": "classification", "classes": 3, "centre": 3, "radius": 1})
+    doubles = (fa.resemble(fa.datasets.synthetic(**told, **kind)) for kind in kinds)
+    return [made(each.save, ".safetensors") for each in doubles]
+
+
+def double(folder: Path, data: bytes) -> object:
+    (folder / "double.safetensors").write_bytes(data)
+    found = fa.Double.load(folder / "double.safetensors")
+    return str(found), found.task
+
+
 NETWORK = "import torch\n\ndef model():\n    torch.manual_seed(3)\n    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))\n"
 
 
@@ -334,6 +348,7 @@ DOORS = [
     Door("saved simulation", cache(ledger_samples), ledger, changed_json),
     Door("client's head", cache(head_samples), head, changed_safetensors),
     Door("saved history", cache(history_samples), history, changed_safetensors),
+    Door("saved double", double_samples, double, changed_safetensors),
     Door(
         "pretrained network",
         cache(lambda: [own_network().read_bytes()]),

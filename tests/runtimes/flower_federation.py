@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from cryptography import x509
@@ -179,7 +180,9 @@ class Federation:
         self.environment.pop("PYTHONWARNINGS", None)
 
     def open(self) -> None:
-        """Start the SuperLink; `stop` ends everything, also after a start that failed."""
+        """Start the SuperLink, which knows its nodes again after it died; `stop` ends everything,
+        also after a start that failed.
+        """
         words = ["flower-superlink", "--host", HOST, "--port", self.port, "--enable-supernode-auth"]
         words += [
             "--disable-runtime-dependency-installation",
@@ -187,16 +190,28 @@ class Federation:
             self.files["ca"],
         ]
         words += ["--ssl-certfile", self.files["server"], "--ssl-keyfile", self.files["key"]]
-        link = self.start(words, "superlink")
-        wait_until(self.answers, 60, "SuperLink", lambda: link.text[-3000:])
+        words += ["--database", self.folder / "link.db"]
+        self.link = self.start(words, "superlink")
+        wait_until(self.answers, 60, "SuperLink", lambda: self.link.text[-3000:])
+
+    def kill_server(self, run: Process) -> None:
+        """End the SuperLink at once, and the command that shows the log; what the SuperLink has
+        started misses it and ends itself.
+        """
+        self.link.kill()
+        run.kill()
+        wait_until(lambda: not self.answers(), 20, "end of the SuperLink")
 
     def answers(self) -> bool:
         with socket.socket() as opened:
             return opened.connect_ex((HOST, self.port)) == 0
 
-    def start(self, words: list[object], name: str) -> Process:
+    def start(self, words: list[object], name: str, warm: bool = True) -> Process:
         name = f"{name}-{len(self.started)}"
-        process = Process(words, self.folder / f"{name}.log", self.environment)
+        environment = self.environment
+        if not warm:  # Flower's own executor, which imports less
+            environment = environment | {"PATH": environment["PATH"].partition(os.pathsep)[2]}
+        process = Process(words, self.folder / f"{name}.log", environment)
         self.started.append(process)
         return process
 
@@ -223,22 +238,30 @@ class Federation:
         told = self.told([sys.executable, "-c", code])
         return [int(number) for number in re.findall(r'"node-id": "?(\d+)', told)]
 
-    def node(self, name: str, key: Path, *, interval: int = 30, **config: object) -> Process:
-        """Start a node. The SuperLink gives up on one that has not shown itself for two intervals,
-        in seconds: a busy machine needs long ones, and a node that is to be killed a short one.
+    def node(
+        self,
+        name: str,
+        key: Path,
+        *,
+        interval: int = 30,
+        policy: Path | None = None,
+        more: Sequence[object] = (),
+        **config: object,
+    ) -> Process:
+        """Start a node: by `fedasym node` where there is a policy, or one that runs no app. The SuperLink gives up on one
+        that has not shown itself for two intervals, in seconds: a busy machine needs long ones, and
+        a node that is to be killed a short one.
         """
+        words = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self.files["ca"]]
+        words += ["--port", free_port()]
+        if policy is not None:
+            words = ["python", WARM, interval, "node", policy, *words, "--key", key]
+            return self.start(words, name)
         told = " ".join(
             f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items()
         )
-        words = [
-            *["python", WARM, interval],
-            "--superlink",
-            f"{HOST}:{self.port}",
-            "--root-certificates",
-            self.files["ca"],
-        ]
-        words += ["--host", HOST, "--port", free_port(), "--auth-supernode-private-key", key]
-        return self.start([*words, "--node-config", told] if told else words, name)
+        words += ["--host", HOST, "--auth-supernode-private-key", key, "--node-config", told]
+        return self.start(["flower-supernode", *words, *more], name, warm=False)
 
     def run(self, app: Path, **config: object) -> Process:
         """Start a run, whose log is streamed into a file."""

@@ -2,7 +2,7 @@
 """Flower's programs, with their imports behind them: the executor on PATH, and SuperNodes.
 
     flower-superexec ...                        (a link to this file)
-    python flower_warm.py INTERVAL SUPERNODE'S WORDS
+    python flower_warm.py INTERVAL node POLICY ...    (as `fedasym node`)
 
 Each message still has a process of its own, as always. But it is forked by a child that has
 imported everything and does nothing else, instead of importing everything again. A SuperNode looks
@@ -31,8 +31,9 @@ from flwr.supercore.cli import flower_superexec
 from flwr.supercore.superexec.executor import subprocess_executor
 from flwr.superlink.cli import flwr_serverapp
 from flwr.supernode import fleet_http_connection, start_client_internal
-from flwr.supernode.cli import flower_supernode, flwr_clientapp
+from flwr.supernode.cli import flower_supernode, flwr_clientapp  # noqa: F401
 
+from fedasym import cli
 from fedasym.data import formats  # noqa: F401
 from fedasym.deploy.flower import advice, nodes, strategy  # noqa: F401
 
@@ -52,9 +53,10 @@ def forking(requests: int) -> None:
     while os.getppid() == parent:
         if select.select([requests], [], [], 0.5)[0]:
             for line in os.read(requests, 2**16).splitlines():  # each is written at once
-                words, quiet = json.loads(line)
+                words, quiet, home = json.loads(line)
                 if os.fork() == 0:
                     signal.signal(signal.SIGCHLD, signal.SIG_DFL)
+                    os.environ["FLWR_HOME"] = home
                     if quiet:
                         nowhere = os.open(os.devnull, os.O_WRONLY)
                         os.dup2(nowhere, 1)
@@ -82,7 +84,8 @@ def starting(requests: int) -> Callable[..., None]:
     """What stands in for `subprocess.Popen`."""
 
     def start(words: list[str], **streams: Any) -> None:
-        os.write(requests, (json.dumps([words, "stdout" in streams]) + "\n").encode())
+        request = [words, "stdout" in streams, os.environ["FLWR_HOME"]]
+        os.write(requests, (json.dumps(request) + "\n").encode())
 
     return start
 
@@ -98,8 +101,8 @@ def main() -> None:
         start_client_internal.time = types.SimpleNamespace(
             sleep=lambda seconds: time.sleep(min(seconds, 0.5))
         )
-        sys.argv = ["flower-supernode", *sys.argv[2:]]
-        return flower_supernode()
+        sys.argv = ["fedasym", *sys.argv[2:]]
+        return cli.main()
     return flower_superexec()
 
 

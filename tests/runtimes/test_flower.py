@@ -12,7 +12,7 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy import Result
 
 import fedasym as fa
-from fedasym.algorithms import TRAINED
+from fedasym.algorithms import TRAINED, find
 from fedasym.deploy.flower import roster
 from fedasym.deploy.flower.apps import RULES
 from fedasym.deploy.flower.nodes import SavedHead, head_file, heads_folder, select_clients
@@ -54,7 +54,7 @@ def own_heads(grid: Table, what: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("protocol", "algorithms"),
-    [("text", ALL), ("code", ["rtfa", "maml_hf", "pfedme"])],
+    [("text", [*ALL, "fedavg_share"]), ("code", ["rtfa", "maml_hf", "pfedme", "ftfa_share"])],
     ids=["text", "code"],
 )
 def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_path):
@@ -75,9 +75,7 @@ def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_p
             **OPTIONS,
         )
         result = trained(grid, what)
-        *_, last = twin.run(
-            TRAINED[what], whole, Settings(**OPTIONS), find_protocol(protocol), seed=0
-        )
+        *_, last = twin.run(find(what), whole, Settings(**OPTIONS), find_protocol(protocol), seed=0)
         np.testing.assert_allclose(
             result.arrays["head"].numpy(), last.shared, rtol=0, atol=1e-12, err_msg=what
         )
@@ -496,7 +494,10 @@ def test_personal_heads_stay_on_the_node_and_persist_between_runs(clients, tmp_p
     first = SavedHead.load(path)
     assert first.about["client"] == "b"
     assert first.about["round"] == 2
-    assert [each.name for each in (tmp_path / "server").iterdir()] == ["shared.safetensors"]
+    assert sorted(each.name for each in (tmp_path / "server").iterdir()) == [
+        "shared.safetensors",
+        "shared.state.safetensors",
+    ]
     sent = [
         array.numpy()
         for message, reply in grid.passed

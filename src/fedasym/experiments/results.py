@@ -84,7 +84,13 @@ def describe_rules(experiment: Experiment) -> list[str]:
     told = experiment.settings
     usual = type(told)().precision
     precision = [] if told.precision == usual else [f"precision {told.precision}"]
-    return [f"protocol {told.rules.name}", *precision]
+    budget = told.privacy
+    given = {} if budget is None else budget.model_dump(exclude_none=True, exclude_defaults=True)
+    words = ", ".join(
+        f"{name.replace('_', ' ')} {setting_text(each)}" for name, each in given.items()
+    )
+    private = [] if budget is None else [f"private: {words}"]
+    return [f"protocol {told.rules.name}", *precision, *private]
 
 
 def result_lines(results: Results) -> list[str]:
@@ -571,7 +577,13 @@ class Results(Result):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a fair reader should know."""
-        return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
+        return (
+            *self.remarks,
+            *convergence_notes(self),
+            *omission_notes(self),
+            *edge_notes(self),
+            *plan.describe_privacy(self.experiment, self.data),
+        )
 
     def to_json(self) -> str:
         """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes."""

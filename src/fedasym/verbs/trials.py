@@ -16,7 +16,7 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.methods import check_ridge
-from fedasym.algorithms.registry import describe_algorithm
+from fedasym.algorithms.registry import describe_algorithm, equality_notes
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads
@@ -176,7 +176,7 @@ def make_plan(setting: TrialSetting) -> TrialPlan:
     """Lay out the clients and ask the theory."""
     kinds = tuple(draws.kinds_of(setting.worlds, setting.dimension))
     chosen = list(setting.algorithms)
-    notes = [each.note for each in chosen if each.note]
+    notes = equality_notes(chosen)
     if any(kind.optimum is None for kind in kinds):
         lonely = [each.name for each in chosen if needs_norm(each)]
         chosen = [each for each in chosen if each.name not in lonely]

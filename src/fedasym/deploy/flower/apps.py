@@ -7,6 +7,8 @@ needed to write one.
 
 from __future__ import annotations
 
+import hashlib
+import io
 import json
 import keyword
 import re
@@ -14,17 +16,21 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import tomllib
+import warnings
+import zipfile
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
+from importlib.util import find_spec
 from pathlib import Path
 from string import Template
 from typing import Any
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
-from fedasym.core.errors import InvalidInput, MissingPackage, path_of, unknown_name
-from fedasym.core.numbers import check_seed
+from fedasym.core.errors import InvalidInput, MissingPackage, NoFormula, path_of, unknown_name
+from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.data.samples import class_names
 from fedasym.training.settings import (
     ABOUT,
@@ -52,6 +58,8 @@ RULES: dict[str, Any] = {
     "min-nodes": 2,
     "timeout": 600.0,
     "clip": 10.0,
+    "save-every": 5,
+    "resume": False,
 }
 
 
@@ -81,6 +89,8 @@ class RunConfiguration:
     min_nodes: int
     timeout: float
     clip: float
+    save_every: int
+    resume: bool
     classes: tuple[Any, ...] | None = None
     data_name: str = ""
 
@@ -119,25 +129,23 @@ class RunConfiguration:
             min_nodes=int(rules["min-nodes"]),
             timeout=float(rules["timeout"]),
             clip=float(rules["clip"]),
+            save_every=whole("save-every", rules["save-every"], least=0),
+            resume=flag("resume", rules["resume"]),
             classes=parse_classes(config.get("classes")),
             data_name=str(config.get("data-name", "")),
         )
 
 
 def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
-    """An algorithm that a federation can train: one that shares something."""
+    """An algorithm that a federation can train: one that has steps."""
     chosen = find(algorithm)
     check_trainable(chosen)
     check_steps(chosen)
-    if chosen.shares_nothing:
-        raise InvalidInput(
-            f"algorithm is {chosen.name!r}, which shares nothing: a federation has nothing to do"
-            " for it"
-        )
-    if chosen.server.has_memory():
-        raise InvalidInput(
-            f"algorithm is {chosen.name!r}, whose clients or server keep state from round to round:"
-            " nodes keep none; train it with fa.train"
+    if chosen.server.start_models:
+        raise NoFormula(
+            f"{chosen.name} begins with models that clients' gradients give, which no federation is"
+            " asked for: deploy rtfa or ditto, or one federation for each cluster that fa.train"
+            " finds"
         )
     return chosen
 
@@ -174,6 +182,7 @@ def kebab_name(name: str) -> str:
 
 
 ADVISE = "advise"
+ADVICE_RULES = ("intercept", "min-nodes", "timeout")  # those that advice needs
 MODULES = ("client_app.py", "server_app.py", "task.py")
 DATA_COLUMNS = {  # where samples have what; a node's own --node-config goes first
     "label": ("label", "column of the labels"),
@@ -190,6 +199,16 @@ DATA_COLUMNS = {  # where samples have what; a node's own --node-config goes fir
         "",
         "their number, or their names separated by commas: needed where labels are classes",
     ),
+    "scale": (
+        "standard",
+        "standard: features centred and scaled over all nodes; none: as they are",
+    ),
+    "missing": (
+        "error",
+        "missing values: error, drop (rows), mean, or indicator (mean, and a mark)",
+    ),
+    "roles": ("", "roles of columns, such as zip=ignore,grade=category; empty: as the cells look"),
+    "dates": ("ignore", "ignore, or number: days since the first date of training"),
     "data-name": ("", "what the results call the data: the server never learns where they are"),
 }
 CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items()} | {
@@ -201,6 +220,8 @@ CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items
     "min-nodes": "the run begins when so many nodes are there",
     "timeout": "seconds that a round waits for replies, and a run for nodes that are at fault",
     "clip": "a change of the head longer than so many medians of the round is shortened; 0: never",
+    "save-every": "rounds after which the server saves its state and the shared head; 0: none",
+    "resume": "go on after the last saved round, where there is one",
     "shared-path": "where the server keeps the shared head",
     "advice-path": "where the server keeps the advice, as JSON",
 }
@@ -210,8 +231,8 @@ def write_app(what: str | Algorithm, into: str | Path) -> Path:
     """Write the app of an algorithm, or the one that asks the advisor ("advise"), to a new or empty
     folder; returns it.
 
-    what: a name, an `Algorithm`, or `module:name`; the module of one from outside the package
-    travels with the app.
+    what: a name, an `Algorithm`, `module:name` or `FILE.py:name`; the module of one from outside
+    the package travels with the app.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -219,6 +240,7 @@ def write_app(what: str | Algorithm, into: str | Path) -> Path:
     ...     sorted(path.name for path in app.rglob("*.*"))
     ['__init__.py', 'client_app.py', 'pyproject.toml', 'server_app.py', 'task.py']
     """
+    what = import_beside(what) if isinstance(what, str) else what
     algorithm = None if what == ADVISE else algorithm_to_deploy(what)
     name = ADVISE if algorithm is None else algorithm.name
     origin = (
@@ -282,13 +304,30 @@ def package_name(folder: Path) -> str:
 
 def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     """The algorithm that an app is to train."""
-    if isinstance(what, str) and ":" not in what and what not in REGISTRY:
-        raise unknown_name(
-            "algorithm",
-            what,
-            (*(name for name, each in REGISTRY.items() if not each.shares_nothing), ADVISE),
-        )
+    if isinstance(what, str) and ":" not in what and what.partition("(")[0] not in REGISTRY:
+        raise unknown_name("algorithm", what, (*REGISTRY, ADVISE))
     return find_algorithm(find(what))
+
+
+def import_beside(what: str) -> str:
+    """FILE.py:name as module:name, with the file's folder where modules are looked for.
+
+    >>> import_beside("my.algorithms:proximal")
+    'my.algorithms:proximal'
+    """
+    place, colon, name = what.rpartition(":")
+    file = Path(place)
+    if not colon or file.suffix != ".py":
+        return what
+    if not file.is_file() or not file.stem.isidentifier():
+        raise InvalidInput(f"algorithm is {what!r}: there is no file {place} that can be imported")
+    known = sys.modules.get(file.stem)
+    if known is not None and Path(getattr(known, "__file__", "") or "") != file.resolve():
+        raise InvalidInput(
+            f"algorithm is {what!r}: a module {file.stem} is imported already; rename the file"
+        )
+    sys.path.insert(0, str(file.resolve().parent))
+    return f"{file.stem}:{name}"
 
 
 def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, str] | None:
@@ -307,14 +346,14 @@ def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, s
             return path, names[0]
     raise InvalidInput(
         f"algorithm is {algorithm.name}, whose code is in no module of its own: write its stages"
-        " and the algorithm to a file, and name it as module:name"
+        " and the algorithm to a file, and name it as FILE.py:name"
     )
 
 
 def config_text(algorithm: Algorithm | None) -> str:
     """The run config as TOML, every value with what it means; None: of the advisor's app."""
     if algorithm is None:
-        values: dict[str, Any] = {name: RULES[name] for name in ("min-nodes", "timeout")} | {
+        values: dict[str, Any] = {name: RULES[name] for name in ADVICE_RULES} | {
             "advice-path": "advice.json"
         }
     else:
@@ -326,11 +365,6 @@ def config_text(algorithm: Algorithm | None) -> str:
     )
     lines = [(name, value, CONFIG_MEANING.get(name) or own[name]) for name, value in values.items()]
     lines += [(name, *told) for name, told in DATA_COLUMNS.items()]
-    if algorithm is None:  # it is for numbers: whole ones are meant as such
-        lines = [
-            ("task", "regression", meaning) if name == "task" else (name, value, meaning)
-            for name, value, meaning in lines
-        ]
     written = [(f"{name} = {json.dumps(value)}", meaning) for name, value, meaning in lines]
     width = max(len(text) for text, _ in written)
     return "\n".join(f"{text:<{width}}  # {meaning}" for text, meaning in written)
@@ -340,6 +374,87 @@ def fill_template(name: str, words: dict[str, str]) -> str:
     """A template of this package with its words put in."""
     template = files("fedasym.deploy.flower") / "templates" / f"{name}.txt"
     return Template(template.read_text(encoding="utf-8")).substitute(words)
+
+
+MOST_UNPACKED = 2**27  # bytes of an app
+
+
+def digest_app(app: str | Path) -> str:
+    """The digest of an app in a folder: of all that Flower would send to the nodes.
+
+    It is SHA-256 over the names and contents of the files, and does not depend on how they are
+    packed. The table of pyproject.toml counts, and not how it is written, as Flower writes it anew.
+    """
+    folder = path_of("app", app)
+    if not (folder / "pyproject.toml").is_file():
+        raise InvalidInput(f"app is {str(app)!r}: it has no pyproject.toml; name an app's folder")
+    if find_spec("flwr") is None:  # what `deploy` has written, which is all that there is
+        found = [folder / "pyproject.toml", *sorted(folder.rglob("*.py"))]
+        return digest_files(
+            {each.relative_to(folder).as_posix(): each.read_bytes() for each in found}
+        )
+    from flwr.cli.build import build_fab_from_disk
+
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", DeprecationWarning)  # Flower's own
+            packed = build_fab_from_disk(folder)
+        return digest_archive(packed)
+    except ValueError as reason:
+        raise InvalidInput(f"app is {str(app)!r}: Flower does not take it: {reason}") from None
+
+
+def digest_archive(content: bytes) -> str:
+    """The digest of an app as Flower packs it, a zip file; refused where it is not just files."""
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            held = archive.infolist()
+            names = [each.filename for each in held]
+            if len(set(names)) < len(names) or not all(map(is_plain_name, names)):
+                raise InvalidInput("an app's archive names a file twice, or one outside of it")
+            if sum(each.file_size for each in held) > MOST_UNPACKED:
+                raise InvalidInput(f"an app's archive unpacks to more than {MOST_UNPACKED} bytes")
+            files = {name: archive.read(name) for name in names if name != ".info/CONTENT"}
+    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError) as reason:
+        if isinstance(reason, InvalidInput):
+            raise
+        raise InvalidInput(f"an app's archive cannot be read: {reason}") from None
+    return digest_files(files)
+
+
+def digest_files(files: Mapping[str, bytes]) -> str:
+    r"""SHA-256 of names and contents.
+
+    >>> one, two = (
+    ...     digest_files({"pyproject.toml": text, "task.py": b"1"})
+    ...     for text in (b"a = 1\nb = 2", b"b=2 # two\na=1")
+    ... )
+    >>> one == two, one == digest_files({"pyproject.toml": b"a = 1\nb = 2", "task.py": b"2"})
+    (True, False)
+    """
+    lines = []
+    for name, content in sorted(files.items()):
+        told = canonical_table(content) if name == "pyproject.toml" else content
+        lines.append(f"{hashlib.sha256(told).hexdigest()} {json.dumps(name)}")
+    return "sha256:" + hashlib.sha256("\n".join(lines).encode()).hexdigest()
+
+
+def canonical_table(content: bytes) -> bytes:
+    """A pyproject.toml by its values."""
+    try:
+        told = tomllib.loads(content.decode("utf-8"))
+    except ValueError:
+        raise InvalidInput("an app's pyproject.toml is no TOML") from None
+    told.get("tool", {}).get("flwr", {}).pop("federations", None)  # Flower leaves it out
+    return json.dumps(told, sort_keys=True, default=str).encode()
+
+
+def is_plain_name(name: str) -> bool:
+    """Whether a name in an archive is that of a file inside of its folder."""
+    parts = name.split("/")
+    return (
+        "\\" not in name and "\0" not in name and all(part not in ("", ".", "..") for part in parts)
+    )
 
 
 def advise_nodes(superlink: str | None = None, config: Mapping[str, Any] | None = None) -> None:

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -20,9 +23,17 @@ from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
 
 from fedasym.algorithms import Algorithm
+from fedasym.core.errors import InvalidInput
+from fedasym.core.runtime import read_arrays, write_arrays
+from fedasym.data.recipe import Recipe
 from fedasym.deploy.flower.apps import RunConfiguration
 from fedasym.deploy.flower.messages import (
+    COMMON,
+    CROSS,
+    GRAM,
     HEAD,
+    ROWS,
+    SENT,
     Change,
     RefusedReply,
     Trouble,
@@ -34,10 +45,13 @@ from fedasym.deploy.flower.messages import (
     log,
     mean_change,
     metrics_in,
+    pack_state,
     scores_in,
     shorten_changes,
+    unpack_state,
 )
 from fedasym.deploy.flower.nodes import SavedHead
+from fedasym.deploy.flower.preparation import Preparation, Reading, read_rules
 from fedasym.deploy.flower.roster import (
     SILENT,
     Attendance,
@@ -49,15 +63,19 @@ from fedasym.deploy.flower.roster import (
     log_troubles,
     sort_replies,
 )
+from fedasym.exact.outputs import GramSums
 from fedasym.training.settings import bind_stage, named_settings
-from fedasym.training.twin import start_head
+from fedasym.training.twin import add_share, start_head
 
 Reply = TypeVar("Reply")
 
 
+STATE = "federated run"  # the kind of the file that a run goes on from
+FREE = ("rounds", "evaluate_every")  # settings that a resumed run may change
+
+
 class Personalized(Strategy):
-    """Any algorithm of `fedasym.train` that shares something, with cohorts from whoever is
-    connected.
+    """Any algorithm of `fedasym.train`, with cohorts from whoever is connected.
 
     >>> strategy = Personalized("rtfa", {"rounds": 3, "ridge": 0.5})
     >>> strategy.configuration.settings.ridge
@@ -67,9 +85,20 @@ class Personalized(Strategy):
     def __init__(self, algorithm: str | Algorithm, config: Mapping[str, Any]) -> None:
         self.configuration = RunConfiguration.of(algorithm, config)
         told = self.configuration
+        self.path = Path(str(config.get("shared-path") or "shared.safetensors"))
         self.attendance = Attendance(told.min_nodes, told.timeout)
         self.roster = NodeRoster(None if told.classes is None else len(told.classes))
+        rules = read_rules(config) | {"classes": told.classes}
+        self.preparation = Preparation(rules, told.min_nodes)
+        self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
+        self.head = self.shared  # and what came of it
+        self.sums: dict[int, GramSums] = {}  # of nodes that sent products of their samples
+        self.common: Any = None  # what the server keeps between rounds, for most nothing
+        self.token = secrets.token_hex(8)  # of this run and of those that go on from it
+        self.done = 0  # rounds of the run that this one goes on from
+        self.saved = 0  # the last round whose state is on disk
+        self.connected: list[int] = []  # nodes that took part in the round's draw
         self.drawn: dict[int, dict[str, int]] = {}
         self.tested: list[int] = []
 
@@ -98,18 +127,31 @@ class Personalized(Strategy):
     def train(self, grid: Grid) -> Result:
         """Meet the nodes and run all rounds; as Flower's `start`, returns head and metrics."""
         looking = Attentive(grid)
-        return self.start(looking, self.meet(looking), num_rounds=self.rounds, timeout=self.timeout)
+        if self.configuration.resume:
+            self.resume()
+        first = self.meet(looking)
+        left = self.rounds - self.done
+        if left <= 0:
+            log.info("All %d rounds are done already", self.rounds)
+            return Result(arrays=first)
+        return self.start(looking, first, num_rounds=left, timeout=self.timeout)
 
     def meet(self, grid: Grid) -> ArrayRecord:
         """Wait for enough nodes, let them introduce themselves; returns the first shared head."""
         self.present(grid)
         d, outputs, _ = self.kind
-        log.info("Training %s on %s", self.configuration.algorithm.name, self.data)
-        return head_record(
-            start_head(
-                d, outputs, self.configuration.protocol, self.configuration.seed, self.precision
+        told = self.configuration
+        log.info("Training %s on %s", told.algorithm.name, self.data)
+        first = start_head(d, outputs, told.protocol, told.seed, self.precision)
+        if not self.done:
+            self.head = first
+            self.common = self.stage.init_server(np.asarray(first, np.float64))
+        elif self.head.shape != first.shape:
+            raise InvalidInput(
+                f"{self.state_path} has a head of shape {self.head.shape}, and the nodes' data take"
+                f" {first.shape}: name another shared-path, or leave out resume"
             )
-        )
+        return head_record(self.head)
 
     def present(self, grid: Grid) -> list[int]:
         """The connected nodes that have introduced themselves, once there are enough."""
@@ -117,11 +159,17 @@ class Personalized(Strategy):
 
     def introduce(self, grid: Grid, new: list[int]) -> dict[int, Trouble]:
         """Let nodes tell what they have; returns what is wrong with which."""
-        messages = [
-            Message(RecordDict(), node, MessageType.QUERY, ttl=self.timeout) for node in new
-        ]
-        replies = grid.send_and_receive(messages, timeout=self.timeout)
-        told, troubles = sort_replies(replies, new, lambda _, content: Node.of(config_in(content)))
+
+        def ask(told: Mapping[int, Mapping[str, Any]], read: Reading) -> Any:
+            messages = [
+                Message(content_of(config=each), node, MessageType.QUERY, ttl=self.timeout)
+                for node, each in told.items()
+            ]
+            return sort_replies(grid.send_and_receive(messages, timeout=self.timeout), told, read)
+
+        told, troubles = self.preparation.introduce(
+            new, len(self.roster.nodes), ask, lambda _, content: Node.of(config_in(content))
+        )
         troubles |= self.roster.add_all(told)
         for node in sorted(set(told) & set(self.roster.nodes)):
             clients = self.roster.nodes[node].clients
@@ -157,36 +205,71 @@ class Personalized(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Draw clients among those of connected nodes; a node hears of its own ones alone."""
-        connected = self.present(grid)
-        settings = self.configuration.settings
+        self.connected = connected = self.present(grid)
+        told = self.configuration
         self.shared = np.asarray(arrays[HEAD].numpy(), np.float64)
-        self.drawn = self.roster.draw(
-            connected, self.configuration.seed, server_round - 1, settings.cohort
-        )
-        able = sum(
-            samples > 0
-            for node in connected
-            for samples in self.roster.nodes[node].clients.values()
-        )
+        self.head = np.asarray(arrays[HEAD].numpy())
+        round_ = server_round + self.done
+        self.drawn = {}
+        if told.algorithm.shares_nothing:
+            return []
+        if self.stage.reads_sums:
+            return self.configure_sums(arrays, config, round_)
+        self.drawn = self.roster.draw(connected, told.seed, round_ - 1, told.settings.cohort)
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
-            sum(map(len, self.drawn.values())), len(self.drawn), able, len(connected),
+            sum(map(len, self.drawn.values())), len(self.drawn), self.able(connected),
+            len(connected),
         )  # fmt: skip
-        told = {**config, "server-round": server_round}
         return [
             self.message(
                 arrays,
-                told | {"drawn": list(clients), "turns": list(clients.values())},
+                {**config, "drawn": list(clients), "turns": list(clients.values())},
                 node,
                 MessageType.TRAIN,
+                round_,
             )
             for node, clients in self.drawn.items()
         ]
+
+    def configure_sums(
+        self, arrays: ArrayRecord, config: ConfigRecord, round_: int
+    ) -> list[Message]:
+        """Ask nodes that have sent none yet for sums of products: all at once, in the first round,
+        and whoever comes later.
+        """
+        for node in self.connected:
+            known = self.roster.nodes[node].clients
+            mine = {name: 0 for name, samples in known.items() if samples}
+            if mine and node not in self.sums:
+                self.drawn[node] = mine
+        log.info("configure_train: Asked %d nodes for sums of products", len(self.drawn))
+        return [
+            self.message(
+                arrays,
+                {**config, "drawn": list(clients), "turns": list(clients.values())},
+                node,
+                MessageType.TRAIN,
+                round_,
+            )
+            for node, clients in self.drawn.items()
+        ]
+
+    def able(self, nodes: Iterable[int]) -> int:
+        """How many clients of these nodes have training samples."""
+        return sum(
+            samples > 0 for node in nodes for samples in self.roster.nodes[node].clients.values()
+        )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The average by samples of the changes that pass the rules; no change if none does."""
+        if not self.drawn:
+            return None, None
+        if self.stage.reads_sums:
+            return self.solve_sums(replies)
+        able = max(self.able(self.connected), 1)
         taken = self.take(replies, self.drawn, self.change_in)
         log.info(
             "aggregate_train: Received %d results and %d failures",
@@ -203,24 +286,71 @@ class Personalized(Strategy):
             log.warning(
                 "Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share
             )
-        rules = self.configuration
-        stage = bind_stage(rules.algorithm.server, rules.settings, rules.protocol)
+        drawn = sum(len(self.drawn[node]) for node in changes)
         with np.errstate(over="ignore"):
-            head = stage.update(self.shared, mean_change(changes)).astype(self.precision)
+            moved, common = self.stage.move_server(
+                self.shared, mean_change(changes), self.common, self.mean_sent(changes),
+                drawn / able,
+            )  # fmt: skip
+            head = np.asarray(moved).astype(self.precision)
         if not np.isfinite(head).all():
             log.warning(
                 "The average does not fit %s: the shared head stays as it is. Lower server-step.",
                 self.precision,
             )
             return None, None
+        self.head, self.common = head, common
         told: dict[str, MetricRecordValues] = {
             "num-examples": sum(change.samples for change in changes.values()),
-            "clients": sum(len(self.drawn[node]) for node in changes),
+            "clients": drawn,
             "failed-nodes": len(self.drawn) - len(taken),
             "shortened-nodes": len(cut),
             "change": float(np.linalg.norm(head - self.shared)),
         }
         return head_record(head), MetricRecord(told)
+
+    def solve_sums(
+        self, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The ridge head of all samples whose sums have come."""
+        taken = self.take(replies, self.drawn, self.sums_in)
+        self.sums |= taken
+        log.info("aggregate_train: %d nodes have sent sums of products", len(self.sums))
+        if not taken:
+            return None, None
+        total = reduce(GramSums.__add__, (self.sums[node] for node in sorted(self.sums)))
+        head = total.solve(self.stage.get("shared_ridge")).astype(self.precision)
+        self.head = head
+        told: dict[str, MetricRecordValues] = {
+            "num-examples": sum(
+                self.roster.nodes[node].clients[name] for node in taken for name in self.drawn[node]
+            ),
+            "clients": sum(len(self.drawn[node]) for node in taken),
+            "failed-nodes": len(self.drawn) - len(taken),
+            "change": float(np.linalg.norm(head - self.shared)),
+        }
+        return head_record(head), MetricRecord(told)
+
+    def sums_in(self, node: int, content: RecordDict) -> GramSums:
+        """A node's sums of products, by the rules."""
+        told = metrics_in(content)
+        known = self.roster.nodes[node].clients
+        count_in(told, "num-examples", sum(known[name] for name in self.drawn[node]))
+        arrays = arrays_in(content)
+        if set(arrays) != {GRAM, CROSS}:
+            raise RefusedReply(
+                f"it sent arrays named {', '.join(map(repr, arrays))} instead of {GRAM!r} and"
+                f" {CROSS!r}"
+            )
+        rows = told.get(ROWS)
+        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
+            raise RefusedReply(f"its {ROWS} is {rows!r}: it must be a whole number of at least 1")
+        side = len(self.shared)
+        gram = array_in(arrays[GRAM].data, (side, side), GRAM).astype(np.float64)
+        cross = array_in(arrays[CROSS].data, self.shared.shape, CROSS).astype(np.float64)
+        if not np.allclose(gram, gram.T) or np.any(np.diag(gram) < 0):
+            raise RefusedReply(f"its {GRAM} is no sum of squares: it is not symmetric")
+        return GramSums(rows, gram, cross, self.configuration.protocol.intercept)
 
     def change_in(self, node: int, content: RecordDict) -> Change:
         """A node's change of the shared head, by the rules."""
@@ -229,31 +359,58 @@ class Personalized(Strategy):
             metrics_in(content), "num-examples", sum(known[name] for name in self.drawn[node])
         )
         arrays = arrays_in(content)
-        if set(arrays) != {HEAD}:
+        form = json.loads(config_in(content).get(SENT, "null"))
+        beside = self.stage.keeps_client() and form is not None
+        if HEAD not in arrays or (not beside and set(arrays) != {HEAD}):
             raise RefusedReply(
                 f"it sent arrays named {', '.join(map(repr, arrays))} instead of {HEAD!r}"
             )
         head = array_in(arrays[HEAD].data, self.shared.shape)
-        return Change(head.astype(np.float64) - self.shared, samples)
+
+        def read(name: str) -> Any:
+            shape = self.shared.shape if tuple(arrays[name].shape) else ()
+            return array_in(arrays[name].data, shape, name).astype(np.float64)
+
+        sent = unpack_state(form, SENT, read) if beside else None
+        return Change(head.astype(np.float64) - self.shared, samples, sent)
+
+    def mean_sent(self, changes: Mapping[int, Change]) -> Any:
+        """The mean by samples of what clients sent beside their models."""
+        n = sum(change.samples for change in changes.values())
+        sent: Any = None
+        for _, change in sorted(changes.items()):
+            sent = add_share(sent, change.samples / n, change.sent)
+        return np.zeros_like(self.shared) if sent is None else sent
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """In evaluated rounds every connected node makes and tests its clients' own heads."""
-        self.tested = (
-            self.present(grid) if server_round in self.configuration.settings.evaluated else []
-        )
+        round_ = server_round + self.done
+        self.tested = self.present(grid) if round_ in self.configuration.settings.evaluated else []
         if self.tested:
             log.info("configure_evaluate: Asked all %d nodes", len(self.tested))
-        told = {**config, "server-round": server_round}
-        return [self.message(arrays, told, node, MessageType.EVALUATE) for node in self.tested]
+        told: dict[str, Any] = {**config}
+        if self.configuration.algorithm.correction is not None:
+            told["labels"] = self.roster.class_totals()
+        return [
+            self.message(arrays, told, node, MessageType.EVALUATE, round_) for node in self.tested
+        ]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Means over all predictions; `hurt`: the share of clients whose own head is worse."""
-        if not self.tested:
-            return None
+        """Means over all predictions; `hurt`: the share of clients whose own head is worse. Here a
+        round ends, and its state is saved.
+        """
+        scores = self.mean_scores(replies) if self.tested else None
+        round_, every = server_round + self.done, self.configuration.save_every
+        if every and (round_ % every == 0 or round_ == self.rounds):
+            self.save_state(round_)
+        return scores
+
+    def mean_scores(self, replies: Iterable[Message]) -> MetricRecord | None:
+        """The nodes' scores together; None where no reply counts."""
         taken = self.take(replies, self.tested, self.scores_of)
         log.info(
             "aggregate_evaluate: Received %d results and %d failures",
@@ -295,29 +452,97 @@ class Personalized(Strategy):
         return scores_in(told, (*names, "hurt"), most)
 
     def message(
-        self, arrays: ArrayRecord, told: Mapping[str, Any], node: int, kind: str
+        self, arrays: ArrayRecord, told: Mapping[str, Any], node: int, kind: str, round_: int
     ) -> Message:
         """The shared head and what to do with it; it expires with the round."""
-        return Message(content_of({HEAD: arrays[HEAD].numpy()}, told), node, kind, ttl=self.timeout)
+        held = {HEAD: arrays[HEAD].numpy()}
+        words = {**told, "server-round": round_, **self.preparation.words}
+        if self.stage.keeps_client():
+            form, common = pack_state(self.common, COMMON)
+            held |= common
+            words |= {COMMON: json.dumps(form), "token": self.token, "saved": self.saved}
+        return Message(content_of(held, words), node, kind, ttl=self.timeout)
 
-    def save(self, arrays: ArrayRecord, path: str | Path) -> Path:
-        """Write the shared head to a .safetensors file for `deploy.flower.nodes.SavedHead.load`."""
+    @property
+    def state_path(self) -> Path:
+        """Where the state is that a run goes on from."""
+        return self.path.with_suffix(".state.safetensors")
+
+    def describe_run(self) -> dict[str, Any]:
+        """What a run that goes on must have in common with the one that it goes on from."""
         told = self.configuration
-        _, outputs, task = self.kind
-        classes = None if task == "regression" else list(told.classes or range(outputs))
-        about = {
+        settings = named_settings(told.settings, told.algorithm)
+        return {
             "algorithm": told.algorithm.name,
-            "bias": told.protocol.intercept,
-            "classes": classes,
-            "data": self.data,
+            "settings": {name: each for name, each in settings.items() if name not in FREE},
+            "protocol": told.protocol.name,
+            "intercept": told.protocol.intercept,
+            "seed": told.seed,
+            "precision": told.precision,
         }
-        head = arrays[HEAD].numpy() if arrays else self.shared  # no round had a reply that counts
-        where = (
-            SavedHead(head, about | {"round": self.rounds, "seed": told.seed}).save(path).resolve()
-        )
+
+    def save_state(self, round_: int) -> None:
+        """Write all that later rounds need, whole or not at all, and the shared head."""
+        form, arrays = pack_state(self.common, COMMON)
+        recipe = self.preparation.recipe
+        about = self.describe_run() | {
+            "round": round_,
+            "token": self.token,
+            "turns": dict(self.roster.turns),
+            "common": form,
+            "recipe": None if recipe is None else recipe.to_json(),
+            "classes": self.preparation.classes,
+        }
+        write_arrays(self.state_path, STATE, {HEAD: self.head, **arrays}, about)
+        self.saved = round_
+        self.save_head(round_)
+
+    def resume(self) -> None:
+        """Take up the state that was saved last, where there is one."""
+        if not self.state_path.is_file():
+            log.info("There is no %s to resume from: starting anew", self.state_path.resolve())
+            return
+        arrays, about = read_arrays(self.state_path, STATE)
+        ours = json.loads(json.dumps(self.describe_run()))
+        if other := [name for name, value in ours.items() if about.get(name) != value]:
+            raise InvalidInput(
+                f"{self.state_path} is of a run with {other[0]} {about.get(other[0])!r}, and this"
+                f" one has {ours[other[0]]!r}: resume with the same, or name another shared-path"
+            )
+        self.head = arrays[HEAD]
+        self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
+        self.done = self.saved = int(about["round"])
+        self.token = str(about["token"])
+        self.roster.turns.update(about["turns"])
+        if about["recipe"] is not None:
+            self.preparation.recipe = Recipe.from_json(about["recipe"])
+        if about["classes"] is not None:
+            self.preparation.classes = tuple(about["classes"])
+        log.info("Resuming after round %d of %d", self.done, self.rounds)
+
+    def save(self) -> Path:
+        """Write the shared head of the last round; returns where it is."""
+        where = self.save_head(max(self.rounds, self.done)).resolve()
         log.info("Trained on %s", self.data)
         log.info("The shared head is in %s", where)
         return where
+
+    def save_head(self, round_: int) -> Path:
+        """Write the shared head to a .safetensors file for `deploy.flower.nodes.SavedHead.load`."""
+        told = self.configuration
+        _, outputs, task = self.kind
+        named = told.classes or self.preparation.classes or range(outputs)
+        recipe = self.preparation.recipe
+        about = {
+            "algorithm": told.algorithm.name,
+            "bias": told.protocol.intercept,
+            "classes": None if task == "regression" else list(named),
+            "data": self.data,
+            "recipe": None if recipe is None else recipe.to_json(),
+            "round": round_,
+            "seed": told.seed,
+        }
+        return SavedHead(self.head, about).save(self.path)
 
     @property
     def kind(self) -> DataKind:

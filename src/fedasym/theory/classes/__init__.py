@@ -30,7 +30,7 @@ from fedasym.algorithms.methods import (
     Ridge,
     Truth,
 )
-from fedasym.algorithms.registry import Algorithm
+from fedasym.algorithms.registry import Algorithm, check_uncorrected
 from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
@@ -107,6 +107,7 @@ def standard_stage(stage: Any) -> Any:
 
 def canonical_pair(algorithm: Algorithm) -> Pair:
     """The pair whose theorem covers an algorithm, by its objectives; the rest is refused."""
+    check_uncorrected(algorithm)
     server, client = algorithm.stages
     pair: Pair = standard_stage(server), standard_stage(client)
     match pair:
