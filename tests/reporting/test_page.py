@@ -254,7 +254,8 @@ def test_a_run_folder_gives_its_command_and_environment(run_folder, tmp_path):
     made = json.loads((run_folder / "environment.json").read_text())
     assert f"<dd>{made['jax']}</dd>" in text
     assert "The command that computed it last:" in text
-    assert "fedasym run small.toml --into runs/small" in text
+    assert f"fedasym run small.toml --into {run_folder.name}" in text
+    assert f"fedasym report {run_folder.name}" in text
     tables = fa.Results.read(run_folder).save(tmp_path / "tables")
     assert report(tables, tmp_path / "tables.html").read_text() == text  # they keep it too
 

@@ -289,8 +289,8 @@ def are_few(data: ClientData, intercept: bool) -> bool:
     if intercept and not enough:
         raise InvalidInput(
             f"there are {samples} training samples for {unknowns} unknowns (features and the"
-            " intercept): how clients differ cannot be told from so few; name fewer features, or"
-            " give more samples"
+            " intercept): how clients differ cannot be estimated from so few; name fewer features,"
+            " or give more samples"
         )
     return enough
 

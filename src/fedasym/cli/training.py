@@ -255,6 +255,8 @@ def what_if(
 ) -> None:
     """What every algorithm would reach with more or fewer samples, clients, or other class shares.
 
+    Example: fedasym what-if shops --label sales --client shop --samples 10,50
+
     Parameters
     ----------
     data
@@ -433,6 +435,8 @@ def deploy(what: str, /, *, into: str) -> None:
 def digest(folder: str, /) -> None:
     """Print the digest of a Flower app, by which owners of nodes say that it may run.
 
+    Example: fedasym digest app
+
     Parameters
     ----------
     folder
@@ -455,6 +459,8 @@ def node(
     port: int = 9094,
 ) -> None:
     """Start a node of a federation for the data of a policy, which runs no app but those it lists.
+
+    Example: fedasym node policy.toml --superlink 127.0.0.1:9092 --insecure
 
     Parameters
     ----------
