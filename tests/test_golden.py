@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.theory import flatten
 from fedasym.theory.contours import marchenko_pastur, subordinate
 from fedasym.theory.finite import DifferentClients, merge_clients
-from fedasym.theory.limits import flatten
 from fedasym.theory.pooled import blup_groups, effective_kappa
 from fedasym.theory.transforms import kappa, kappa_edges, kappa_slope, lowest_ridge, sums_at
 

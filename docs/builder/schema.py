@@ -10,7 +10,7 @@ from typing import Any
 
 from builder.commands import all_commands
 from builder.docstrings import escaped
-from fedasym.experiments.spec import Experiment
+from fedasym.experiments import Experiment
 
 INTRO = """An experiment file is TOML. `fedasym run FILE` runs it, and `fedasym run --schema` prints the JSON schema from which
 this page is written, for editors. [How to run experiments](../how-to/experiments.md) begins with one."""

@@ -25,19 +25,29 @@ if TYPE_CHECKING:
     from fedasym.core.privacy import Privacy
     from fedasym.data.federation import Federation
     from fedasym.data.recipe import Recipe
+    from fedasym.experiments import Experiment
     from fedasym.experiments.execution import run, sweep
     from fedasym.experiments.results import Results
-    from fedasym.experiments.spec import Experiment
     from fedasym.models import Model
+    from fedasym.models.doubles import Double, resemble
+    from fedasym.models.what_if import WhatIf, what_if
     from fedasym.results import Accuracy, Comparison, Risk
-    from fedasym.results.regimes import Diagram, FineTuning, Mixture, Rounds, Separability
+    from fedasym.results.regimes import (
+        Diagram,
+        FineTuning,
+        Mixture,
+        PrivacyCosts,
+        Rounds,
+        Separability,
+    )
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
-    from fedasym.verbs.prediction import clusters, fine_tuning, one_step, predict
+    from fedasym.verbs import clusters, fine_tuning, one_step, predict
+    from fedasym.verbs.privacy import privacy_costs
     from fedasym.verbs.regimes import (
         compare,
         interpolation,
@@ -48,9 +58,8 @@ if TYPE_CHECKING:
     )
     from fedasym.verbs.rounds import rounds
     from fedasym.verbs.simulation import simulate
-    from fedasym.worlds import spectra
+    from fedasym.worlds import Population, spectra
     from fedasym.worlds.classes import ClassPopulation
-    from fedasym.worlds.population import Population
     from fedasym.worlds.spectra import Spectrum
 
 _HOME = {
@@ -60,7 +69,8 @@ _HOME = {
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results",
     "Diagram": "fedasym.results.regimes",
-    "Experiment": "fedasym.experiments.spec",
+    "Double": "fedasym.models.doubles",
+    "Experiment": "fedasym.experiments",
     "Federation": "fedasym.data.federation",
     "FineTuning": "fedasym.results.regimes",
     "Histories": "fedasym.training.histories",
@@ -70,35 +80,40 @@ _HOME = {
     "Mixture": "fedasym.results.regimes",
     "Model": "fedasym.models",
     "NoFormula": "fedasym.core.errors",
-    "Population": "fedasym.worlds.population",
+    "Population": "fedasym.worlds",
     "Privacy": "fedasym.core.privacy",
     "Recipe": "fedasym.data.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results",
+    "PrivacyCosts": "fedasym.results.regimes",
     "Rounds": "fedasym.results.regimes",
     "Separability": "fedasym.results.regimes",
     "Simulation": "fedasym.results.simulation",
     "Spectrum": "fedasym.worlds.spectra",
     "ThresholdWarning": "fedasym.core.errors",
+    "WhatIf": "fedasym.models.what_if",
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.regimes",
-    "clusters": "fedasym.verbs.prediction",
-    "fine_tuning": "fedasym.verbs.prediction",
+    "clusters": "fedasym.verbs",
+    "fine_tuning": "fedasym.verbs",
     "fit": "fedasym.advisor.advise",
     "interpolation": "fedasym.verbs.regimes",
     "noise_threshold": "fedasym.verbs.regimes",
-    "one_step": "fedasym.verbs.prediction",
+    "one_step": "fedasym.verbs",
     "optimal_loss": "fedasym.verbs.regimes",
     "optimal_ridge": "fedasym.verbs.regimes",
-    "predict": "fedasym.verbs.prediction",
+    "predict": "fedasym.verbs",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
+    "privacy_costs": "fedasym.verbs.privacy",
+    "resemble": "fedasym.models.doubles",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.regimes",
     "simulate": "fedasym.verbs.simulation",
     "sweep": "fedasym.experiments.execution",
     "train": "fedasym.training.training",
+    "what_if": "fedasym.models.what_if",
 }
 _MODULES = {
     "algorithms": "fedasym.algorithms",
@@ -116,6 +131,7 @@ __all__ = [
     "ClassPopulation",
     "Comparison",
     "Diagram",
+    "Double",
     "Experiment",
     "Federation",
     "FineTuning",
@@ -128,6 +144,7 @@ __all__ = [
     "NoFormula",
     "Population",
     "Privacy",
+    "PrivacyCosts",
     "Recipe",
     "Results",
     "Risk",
@@ -136,6 +153,7 @@ __all__ = [
     "Simulation",
     "Spectrum",
     "ThresholdWarning",
+    "WhatIf",
     "__version__",
     "advise",
     "algorithms",
@@ -152,8 +170,10 @@ __all__ = [
     "optimal_ridge",
     "predict",
     "pretraining",
+    "privacy_costs",
     "report",
     "reproduce",
+    "resemble",
     "rounds",
     "run",
     "runtimes",
@@ -162,6 +182,7 @@ __all__ = [
     "spectra",
     "sweep",
     "train",
+    "what_if",
 ]
 
 

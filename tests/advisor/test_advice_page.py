@@ -8,8 +8,8 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.advise import advise
+from fedasym.show.figures import SCREENS
 from fedasym.show.figures.classes import Bar, draw_bars
-from fedasym.show.figures.style import SCREENS
 
 NASTY = "<script>alert('x')</script>\" onload=\"y"
 

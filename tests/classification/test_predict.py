@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms.registry import CLASSES, find
-from fedasym.theory.classes import limits
-from fedasym.theory.classes.limits import canonical_pair
+from fedasym.theory.classes import canonical_pair, softmax_limit
 from fedasym.verbs.accuracies import DEFAULT, score_rule, softmax_world
 
 WORLD = fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)
@@ -148,7 +147,7 @@ def test_softmax_with_two_classes_is_the_binary_system(radius, centre, aspect, r
     for name, row in table.items():
         given = None if name == "rtfa_squares" else 2 * ridge  # least squares keeps its own
         other = score_rule(
-            limits.softmax_limit(canonical_pair(find(name, CLASSES)), softmax_world(softmax), given)
+            softmax_limit(canonical_pair(find(name, CLASSES)), softmax_world(softmax), given)
         )
         tolerance = (
             2e-4 if name in ("rtfa", "local_ridge") else 1e-7

@@ -23,7 +23,6 @@ from fedasym.experiments.fields import (
     record_data,
 )
 from fedasym.experiments.folder import Damaged, key_of, read_piece, write_piece
-from fedasym.pretraining import recipes
 
 from .small import PIECES, TOML, flipped, small
 
@@ -229,7 +228,8 @@ def test_features_are_found_by_name(tmp_path, monkeypatch):
         task="classification", clients=3, dimension=3, classes=2, aspect=0.3
     )
     monkeypatch.setattr(
-        recipes, "features_file", lambda name: federation.save(tmp_path / f"{name}.safetensors")
+        "fedasym.pretraining.features_file",
+        lambda name: federation.save(tmp_path / f"{name}.safetensors"),
     )
     assert fingerprint(load_data(fa.Experiment.paper("cifar100").data)) == fingerprint(federation)
     with pytest.raises(fa.InvalidInput, match="data is missing"):

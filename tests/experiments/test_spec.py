@@ -16,8 +16,8 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms import GRIDS
+from fedasym.experiments import PAPER
 from fedasym.experiments.fields import lines_of
-from fedasym.experiments.spec import PAPER
 
 from .small import TOML, small
 

@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from fedasym.show.figures.style import contrast
+from fedasym.show.figures import contrast
 
 from .conftest import agree, losses, quiet, settle, slide, visit
 

@@ -16,9 +16,8 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 import fedasym as fa
-from fedasym.pretraining import learning, recipes
+from fedasym.pretraining import RECIPES, description_key, features_file, learning
 from fedasym.pretraining.networks import build
-from fedasym.pretraining.recipes import RECIPES
 
 from ..command import fedasym
 from .small import images, perceptron, sentences, vectors
@@ -64,7 +63,7 @@ def test_the_file_says_how_it_was_made_and_is_made_once(mine, tmp_path, monkeypa
     recipe = json.loads(held["recipe"])
     assert recipe["network"] == "my_networks:made"
     assert recipe["dtype"] == "float16"
-    assert held["hash"] == recipes.description_key(recipe)
+    assert held["hash"] == description_key(recipe)
     assert held["hash"] in path.name
     assert sorted(each.name for each in path.parent.iterdir()) == [
         path.name
@@ -76,7 +75,7 @@ def test_the_file_says_how_it_was_made_and_is_made_once(mine, tmp_path, monkeypa
         == path
     )
     assert path.stat().st_mtime_ns == before
-    assert recipes.features_file("mine", tmp_path) == path
+    assert features_file("mine", tmp_path) == path
     for changed in ({"dtype": "float32"}, {"federation": vectors(seed=1)}):
         with pytest.raises(TypeError):
             fa.pretraining.features(

@@ -6,6 +6,7 @@ import torch
 from torch import nn
 
 import fedasym as fa
+from fedasym.pretraining import FEATURES, RECIPES, Recipe
 from fedasym.pretraining.networks import (
     PADDING,
     Reader,
@@ -17,7 +18,6 @@ from fedasym.pretraining.networks import (
     reader_for,
     rotate,
 )
-from fedasym.pretraining.recipes import FEATURES, RECIPES, Recipe
 
 from .small import images, sentences
 

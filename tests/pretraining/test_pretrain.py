@@ -16,10 +16,9 @@ from torch import nn
 from torch.nn import functional
 
 import fedasym as fa
-from fedasym.pretraining import descent, learning, recipes
+from fedasym.pretraining import RECIPES, Recipe, chosen_network, descent, learning
 from fedasym.pretraining.descent import accuracy, mean_loss
 from fedasym.pretraining.networks import Source, reader_for
-from fedasym.pretraining.recipes import RECIPES, Recipe
 
 from .small import images, perceptron, sentences, vectors
 
@@ -105,8 +104,8 @@ def test_random_numbers_of_the_caller_stay_as_they_were(mine, tmp_path):
 
 
 def test_tuning_chooses_on_validation_samples_and_passes_by_divergence(mine, tmp_path, monkeypatch):
-    monkeypatch.setattr("fedasym.pretraining.recipes.STEPS", (1e-5, 0.5, 1e20))
-    monkeypatch.setattr("fedasym.pretraining.recipes.DECAYS", (0.5,))
+    monkeypatch.setattr("fedasym.pretraining.STEPS", (1e-5, 0.5, 1e20))
+    monkeypatch.setattr("fedasym.pretraining.DECAYS", (0.5,))
     plain = MY.changed(optimiser="sgd")
     result = fa.pretraining.pretrain("mine", vectors(), recipe=plain, tune=True, into=tmp_path)
     (low, lower), (middle, higher), (high, none) = result.tried
@@ -114,7 +113,7 @@ def test_tuning_chooses_on_validation_samples_and_passes_by_divergence(mine, tmp
     assert higher > lower
     assert np.isnan(none)
     assert result.recipe == middle
-    assert recipes.chosen_network("mine", tmp_path) == result.path
+    assert chosen_network("mine", tmp_path) == result.path
     assert str(result).count("chosen") == 1
 
 
@@ -172,7 +171,7 @@ sys.path.insert(0, sys.argv[1])
 from small import images
 import fedasym as fa
 from fedasym.pretraining import descent
-from fedasym.pretraining.recipes import RECIPES
+from fedasym.pretraining import RECIPES
 # slow enough to be killed in the middle, with a checkpoint at every batch
 descent.fit_network.__defaults__ = (0.0,)
 learn = descent.TrainingRun.learn

@@ -11,9 +11,8 @@ import numpy as np
 import polars as pl
 
 import fedasym as fa
-from fedasym.experiments import tables
+from fedasym.experiments import ALL, tables
 from fedasym.experiments.fields import FORMAT, Record
-from fedasym.experiments.spec import ALL
 from fedasym.experiments.tables import CLIENT_STATISTICS
 from fedasym.training.history import COLUMNS
 

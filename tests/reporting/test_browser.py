@@ -8,7 +8,7 @@ import re
 
 import pytest
 
-from fedasym.show.figures.style import ALGORITHMS, readable_shade
+from fedasym.show.figures import ALGORITHMS, readable_shade
 from fedasym.show.pages import DARK, LIGHT
 from fedasym.show.report import report
 

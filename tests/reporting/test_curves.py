@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import fedasym as fa
+from fedasym.show.figures import ALGORITHMS, EVERY, SPARE, STEPS, marker_shape, marks_of
 from fedasym.show.figures.classes import bin_edges
-from fedasym.show.figures.style import ALGORITHMS, EVERY, SPARE, STEPS, marker_shape, marks_of
 from fedasym.show.findings import gains_of, histograms, most_hurt
 from fedasym.show.reproduction import (
     AxisSpan,

@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.show.figures import save
 from fedasym.show.figures.rounds import draw_figures, draw_gains, draw_sweep
-from fedasym.show.figures.style import save
 from fedasym.show.reproduction import gain_curves, published_curves, trial_curves
 
 from .invented import invented, published

@@ -16,7 +16,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.cli import app, load, run
-from fedasym.show.figures.style import EVERY, contrast, readable_shade
+from fedasym.show.figures import EVERY, contrast, readable_shade
 from fedasym.show.pages import DARK, LIGHT, asset
 from fedasym.show.report import report, report_page
 

@@ -15,7 +15,9 @@ import numpy as np
 from fedasym.advisor.advice import (
     CLASS_CANDIDATES,
     Advice,
+    add_shares,
     caution_sharing,
+    charge_privacy,
     choose_accuracy,
     choose_loss,
     choose_ratio,
@@ -82,6 +84,7 @@ from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural
+from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
 from fedasym.data.splits import TRAIN
@@ -91,6 +94,7 @@ from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
 from fedasym.models import Model
 from fedasym.results import ACCURACY, LOSS
+from fedasym.training.decomposition import SHARES
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
@@ -104,6 +108,7 @@ def advise(
     task: str | None = None,
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
+    privacy: Privacy | None = None,
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
@@ -118,6 +123,9 @@ def advise(
         yes for arrays.
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
         (few features: fitted).
+    privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
+        dear, clients are advised to learn alone, and told from how many on sharing would pay.
+        The statistics of the advice itself are not counted. Labels that are numbers.
 
     The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
@@ -140,9 +148,19 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    budget = read_privacy(privacy)
+    if budget is not None:
+        if budget.epsilon is None:
+            raise InvalidInput(
+                "privacy has no epsilon: give a budget, such as fa.Privacy(epsilon=4)"
+            )
+        plain = advise(data, y, clients, task=task, intercept=intercept, algorithms=algorithms)
+        return charge_privacy(plain, budget)
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]
+    if are_classes(data, y, task):  # class shares are measured in any case
+        beside = [each for each in beside if each.correction is None]
     beside = resolve(beside, None, MAML_STEP) if beside else []
     if (
         isinstance(data, Sequence)
@@ -396,13 +414,20 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
         shape,
     )
     doubts = doubt_classes(evidence)
+    if seen.drift is not None:
+        doubts = (*doubts, Doubt("class shares drift", seen.drift))
     ridges, table = move_ridges(ridges, table, evidence, doubts)
     recommended = choose_accuracy(table)
     steps = predict_stopping(world, shape, ridges, table, seen)
     training = training_settings(table, ridges, steps, shape, seen)
+    if seen.gain is not None:
+        table, training = add_shares(table, training, seen.gain)
+        if seen.gain.shares_win and seen.drift is None:
+            recommended = max((recommended, SHARES), key=lambda name: table[name].trusted)
+    candidates = (*CLASS_CANDIDATES, *([SHARES] if SHARES in table else []))
     rivals = [
         name
-        for name in sorted(CLASS_CANDIDATES, key=lambda name: -table[name].trusted)
+        for name in sorted(candidates, key=lambda name: -table[name].trusted)
         if name != recommended
     ]
     held_only = any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts)
@@ -423,6 +448,7 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
             {name: training[name] for name in (recommended, *rivals)},
         ),
         clients=class_client_gains(seen, world, shape, table, ridges, held_only),
+        gain=seen.gain,
     )
 
 

@@ -22,9 +22,8 @@ from fedasym.advisor.predictions import Prediction, Steps
 from fedasym.algorithms import PAPER, Algorithm
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points
-from fedasym.theory.classes import metrics
+from fedasym.theory.classes import LogisticWorlds, metrics, time_of
 from fedasym.theory.classes.finite import member_fit, newcomer_fit, pooled_fit
-from fedasym.theory.classes.limits import LogisticWorlds, time_of
 from fedasym.theory.classes.margins import fit_to_convergence
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.metrics import phi as binary_phi
@@ -51,7 +50,7 @@ from fedasym.theory.classes.squared_labels import (
     rule_accuracy,
     shared_error,
 )
-from fedasym.verbs.prediction import predict
+from fedasym.verbs import predict
 from fedasym.worlds.classes import Energies
 
 MANY_CLIENTS = 60  # clients from which a member is a new client, in the search for the ridge

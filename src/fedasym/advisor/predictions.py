@@ -33,8 +33,8 @@ from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points
 from fedasym.results import Comparison, Metric, Risk
 from fedasym.theory.contours import sample_support
-from fedasym.verbs.prediction import fine_tuning, predict
-from fedasym.worlds.population import Population
+from fedasym.verbs import fine_tuning, predict
+from fedasym.worlds import Population
 from fedasym.worlds.spectra import Spectrum
 
 BARE_ASPECT = 0.05  # an aspect this close to 1 is moved away from it before paths are predicted

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -63,6 +63,40 @@ class Output:
 
 
 OUTPUT = Output()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PrivacyOptions:
+    """Client-level differential privacy: clipped updates and Gaussian noise."""
+
+    epsilon: float | None = None
+    """A privacy budget at delta, for all rounds together."""
+    noise_multiplier: float | None = None
+    """Instead of epsilon: the noise, in units of the clip."""
+    delta: float = 1e-6
+    """Of the privacy budget; well below 1/clients."""
+    clip: float | None = None
+    """Length to which updates are cut."""
+    quantile: float | None = None
+    """An adaptive clip, such as 0.5: it follows this quantile of the updates' lengths."""
+    sampling: str = "poisson"
+    """poisson, or fixed for cohorts of a fixed size, of which the same noise protects less."""
+
+    def budget(self) -> fa.Privacy | None:
+        """The budget; None where neither epsilon nor noise is given."""
+        if self.epsilon is None and self.noise_multiplier is None:
+            for name in ("clip", "quantile"):
+                if (value := getattr(self, name)) is not None:
+                    raise InvalidInput(
+                        f"{name} is {value:g} without noise: give --epsilon or --noise-multiplier"
+                        " as well"
+                    )
+            return None
+        return fa.Privacy(**asdict(self))
+
+
+PRIVACY = PrivacyOptions()
 
 
 class Printable(Protocol):
@@ -390,6 +424,7 @@ COMMANDS = {
     "pretrain": "data",
     "report": "experiments",
     "reproduce": "experiments",
+    "privacy": "theory",
     "rounds": "theory",
     "run": "experiments",
     "runs": "experiments",
@@ -397,6 +432,7 @@ COMMANDS = {
     "sweep": "experiments",
     "train": "training",
     "try": "training",
+    "what-if": "training",
 }
 
 

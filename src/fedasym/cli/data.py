@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -90,7 +90,7 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     """
     from fedasym.data.catalogue import PaperCounts, find_dataset
     from fedasym.data.splits import duplicates
-    from fedasym.pretraining.recipes import FEATURES, RECIPES
+    from fedasym.pretraining import FEATURES, RECIPES
 
     entry = find_dataset(name)
     federation = fa.datasets.load(name, folder=folder, seed=seed)
@@ -178,7 +178,7 @@ def partition(
     from fedasym.data.formats import read_pool
     from fedasym.data.splits import FRACTIONS
 
-    laws: dict[str, dict[str, object]] = {
+    laws: dict[str, dict[str, Any]] = {
         "dirichlet": {"alpha": dirichlet},
         "shards": {"shards": shards},
         "classes": {"classes_per_client": classes_per_client},

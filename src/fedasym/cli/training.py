@@ -1,4 +1,4 @@
-"""The commands on client data: train, advise, fit, apply, deploy, digest, node, try."""
+"""The commands on client data: train, advise, what-if, fit, apply, deploy, digest, node, try."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from cyclopts import Parameter
 import fedasym as fa
 from fedasym.cli import (
     OUTPUT,
+    PRIVACY,
     TRAINING,
     Output,
+    PrivacyOptions,
     app,
     names,
+    numbers,
     parse_grid,
     read_federation,
     show,
@@ -24,7 +27,7 @@ from fedasym.cli import (
     whole_numbers,
 )
 from fedasym.core.errors import MissingPackage
-from fedasym.core.runtime import STOPPED
+from fedasym.core.runtime import STOPPED, holds_kind
 from fedasym.training.settings import ABOUT, CHOSEN, default_for
 
 
@@ -110,6 +113,8 @@ def train(
     protocol: str | None = None,
     intercept: bool | None = None,
     precision: str = "float32",
+    privacy: PrivacyOptions = PRIVACY,
+    decompose: Annotated[bool, Parameter(negative="")] = False,
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
 ) -> None:
@@ -134,6 +139,8 @@ def train(
     precision
         float32, float64, mixed (float32 whose products an accelerator may shorten) or, for
         sequences, bfloat16.
+    decompose
+        Show where the gains come from instead of the runs: label shift, feature shift, the rest.
     """
     remember_compilations()
     federation = read_federation(data, columns, show=not output.json)
@@ -147,10 +154,11 @@ def train(
             protocol=protocol,
             intercept=intercept,
             precision=precision,
+            privacy=privacy.budget(),
             progress=progress,
         )
     assert isinstance(result, fa.Histories)
-    show(result, output)
+    show(result.decompose() if decompose else result, output)
     if any(history.interrupted for history in result):
         raise SystemExit(STOPPED)
 
@@ -175,6 +183,8 @@ def advise(
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
     federated: Annotated[bool, Parameter(negative="")] = False,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
 
@@ -195,16 +205,23 @@ def advise(
     federated
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it.
+    epsilon
+        A privacy budget of training: where it makes sharing too dear, clients learn alone.
+        Regression.
+    delta
+        Of the privacy budget; well below 1/clients.
     """
     others = {"--json": json, "--confirm": confirm, "--report": report, "--plot": plot}
     others["--algorithms"] = algorithms
+    others["--epsilon"] = epsilon
     if federated:
         advise_federation(data, columns, others)
         return
     from fedasym.advisor.advise import advise as advised
 
     federation = read_federation(data, columns, show=not json)
-    advice = advised(federation, algorithms=names(algorithms))
+    budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
+    advice = advised(federation, algorithms=names(algorithms), privacy=budget)
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
@@ -212,6 +229,63 @@ def advise(
         print(f"\n{advice.confirm(federation)}")
     if written and not json:
         print(f"\nWritten to {' and '.join(written)}")
+
+
+@app.command(name="what-if", group=TRAINING)
+def what_if(
+    data: str,
+    /,
+    *,
+    samples: str | None = None,
+    clients: str | None = None,
+    alpha: str | None = None,
+    columns: Columns = COLUMNS,
+    algorithms: str | None = None,
+    draws: int = 3,
+    seed: int = 0,
+    save: str | None = None,
+    output: Output = OUTPUT,
+) -> None:
+    """What every algorithm would reach with more or fewer samples, clients, or other class shares.
+
+    Parameters
+    ----------
+    data
+        A file or folder of client data, or a double that --save kept.
+    samples
+        Training samples of each client to look at, separated by commas.
+    clients
+        Numbers of clients to look at.
+    alpha
+        Dirichlet laws of class shares to look at: small is uneven.
+    algorithms
+        Names separated by commas; the paper's by default.
+    draws
+        Federations that are drawn at each point.
+    seed
+        Same seed, same answer.
+    save
+        Keep the double of the clients, without samples: a file whose name ends in .safetensors.
+    """
+    from fedasym.models.doubles import KIND, Double
+
+    given = {"samples": samples, "clients": clients, "alpha": alpha}
+    vary = {name: numbers(name, text) for name, text in given.items() if text is not None}
+    double = (
+        Double.load(data)
+        if holds_kind(data, KIND)
+        else fa.resemble(read_federation(data, columns, show=not output.json))
+    )
+    where = None if save is None else double.save(save)
+    if not output.json:
+        print(f"{double}\n")
+    with show_progress("Nothing is kept of what was drawn.") as progress:
+        found = fa.what_if(
+            double, vary or None, names(algorithms), draws=draws, seed=seed, progress=progress
+        )
+    show(found, output)
+    if where and not output.json:
+        print(f"\nThe double is kept in {where}")
 
 
 def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) -> None:

@@ -175,6 +175,20 @@ def read_arrays(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, 
     return arrays, about
 
 
+def holds_kind(path: str | Path, kind: str) -> bool:
+    """Whether a file is one of this kind that `write_arrays` wrote; other files are not opened."""
+    where = Path(path)
+    if where.suffix != ARRAYS_ENDING or not where.is_file():
+        return False
+    safetensors = import_package("safetensors", "a .safetensors file")
+    try:
+        with safetensors.safe_open(str(where), framework="numpy") as file:
+            about = json.loads((file.metadata() or {}).get(ARRAYS_KEY, "{}"))
+        return isinstance(about, dict) and about.get("kind") == kind
+    except (*UNREADABLE, safetensors.SafetensorError):
+        return False
+
+
 @contextmanager
 def try_lock(path: Path) -> Iterator[bool]:
     """Try to hold a lock between processes, which the system frees when its holder dies. False:

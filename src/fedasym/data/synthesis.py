@@ -33,7 +33,7 @@ from fedasym.data.splits import (
 )
 from fedasym.exact.draws import ClientKind, draw_features, lay_out_population, seeded_generator
 from fedasym.exact.draws import count_samples as training_samples
-from fedasym.worlds.population import LONGEST, Population
+from fedasym.worlds import LONGEST, Population
 from fedasym.worlds.spectra import Spectrum, identity
 
 if TYPE_CHECKING:

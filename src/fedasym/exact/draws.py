@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array, check_seed, whole
-from fedasym.worlds.population import Population
+from fedasym.worlds import Population
 from fedasym.worlds.spectra import Spectrum
 
 FEATURES = ("gaussian", "rademacher", "student")

@@ -55,7 +55,7 @@ class GramSums:
     >>> import numpy as np, fedasym as fa
     >>> X, Y = np.eye(3), np.array([[1.0], [2.0], [3.0]])
     >>> half = [fa.linear.GramSums.of(X[i], Y[i], intercept=False) for i in ([0], [1, 2])]
-    >>> (half[0] + half[1]).solve(shared_ridge=1 / 3).ravel().tolist()
+    >>> (half[0] + half[1]).solve(shared_ridge=1 / 3).ravel().round(12).tolist()
     [0.5, 1.0, 1.5]
     """
 

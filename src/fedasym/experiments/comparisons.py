@@ -18,7 +18,7 @@ import numpy as np
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, json_value, notebook_text, number
-from fedasym.experiments.spec import align_columns
+from fedasym.experiments import align_columns
 from fedasym.training.wording import WIDTH
 
 if TYPE_CHECKING:

@@ -16,7 +16,7 @@ from fedasym.algorithms.registry import REGISTRY, as_names, find, requested_algo
 from fedasym.core.errors import InvalidInput, path_of, read_list
 from fedasym.core.runtime import Executor, Notice, Progress, ask, check_progress
 from fedasym.data.federation import Federation, check_federation
-from fedasym.experiments import plan
+from fedasym.experiments import duration, plan
 from fedasym.experiments.fields import Record, load_data, record_data
 from fedasym.experiments.folder import (
     COMPUTED,
@@ -30,7 +30,6 @@ from fedasym.experiments.folder import (
 from fedasym.experiments.plan import Piece, chosen_settings
 from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.results import Results
-from fedasym.experiments.spec import duration
 from fedasym.experiments.tables import compute_piece, describe_environment, join_rows
 from fedasym.training.convergence import stable_grids
 from fedasym.training.settings import Settings, is_size
@@ -38,7 +37,7 @@ from fedasym.training.settings import Settings, is_size
 if TYPE_CHECKING:
     import polars as pl
 
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
 
 @dataclass
@@ -143,7 +142,7 @@ def run(
     >>> sorted(results.tuned), results.trials.height
     (['fedavg', 'ftfa'], 8)
     """
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
     check_progress(progress)
     REGISTRY.read_packages()
@@ -324,7 +323,7 @@ def sweep(
     >>> found.tuned
     {'fedavg': {'server_step': 1.0}}
     """
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
     check_federation(federation)
     chosen = as_names([find(each) for each in requested_algorithms(algorithms, ())])

@@ -20,6 +20,7 @@ import numpy as np
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, MissingPackage, unknown_name
+from fedasym.core.privacy import read_privacy
 from fedasym.data.federation import Federation
 from fedasym.data.splits import SPLITS
 from fedasym.training.convergence import columns_out_of_scale, curvature
@@ -37,7 +38,7 @@ from fedasym.training.settings import Settings as Checked
 from fedasym.training.training import find_algorithms, grid_of, read_grid
 
 if TYPE_CHECKING:
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
 try:
     from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, WithJsonSchema, create_model
@@ -200,6 +201,23 @@ TrainingNumbers: Any = create_model(
 )
 
 
+class Budget(Part):
+    """Client-level differential privacy of every training, as `fedasym.Privacy` has it."""
+
+    epsilon: float | None = None
+    delta: float = 1e-6
+    clip: float | None = None
+    noise_multiplier: float | None = None
+    sampling: Literal["poisson", "fixed"] = "poisson"
+    accountant: Literal["rdp", "pld"] = "rdp"
+    quantile: float | None = None
+
+    @model(mode="after")
+    def _in_range(self) -> Self:
+        read_privacy(self.model_dump())
+        return self
+
+
 class Settings(TrainingNumbers):  # type: ignore[misc]
     """What every run is told, as `fedasym.train` takes it; a grid varies some of it.
 
@@ -210,12 +228,12 @@ class Settings(TrainingNumbers):  # type: ignore[misc]
     protocol: Literal["text", "code"] | None = None
     intercept: bool | None = None
     precision: Literal["float32", "float64", "mixed", "bfloat16"] = "float32"
+    privacy: Budget | None = None
 
     @model(mode="after")
     def _in_range(self) -> Self:
-        Checked(
-            **self.model_dump(exclude={"protocol", "intercept", "precision"}, exclude_none=True)
-        )
+        others = {"protocol", "intercept", "precision", "privacy"}
+        Checked(**self.model_dump(exclude=others, exclude_none=True))
         return self
 
     @property
@@ -459,7 +477,7 @@ def load_data(data: Data | None) -> Federation:
 def read_source(data: Data) -> Federation:
     """All clients of the source."""
     if data.features is not None:
-        from fedasym.pretraining.recipes import features_file
+        from fedasym.pretraining import features_file
 
         return Federation.from_safetensors(features_file(data.features))
     from fedasym import data as datasets

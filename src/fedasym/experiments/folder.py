@@ -40,7 +40,7 @@ from fedasym.core.runtime import (
 from fedasym.experiments.fields import Record, read_record
 
 if TYPE_CHECKING:
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
 
 try:
@@ -193,7 +193,7 @@ class RunFolder:
 
     def experiment(self) -> Experiment:
         """What was run in it last."""
-        from fedasym.experiments.spec import Experiment
+        from fedasym.experiments import Experiment
 
         remember_brought(self.path)
         return Experiment.from_toml(self.path / EXPERIMENT)

@@ -22,8 +22,8 @@ from fedasym.core.numbers import Array
 from fedasym.core.runtime import Progress, write_text
 from fedasym.results.simulation import Simulated, Simulation
 from fedasym.training.wording import columns
+from fedasym.worlds import Population
 from fedasym.worlds.classes import MOST_CLASSES
-from fedasym.worlds.population import Population
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
@@ -87,8 +87,8 @@ def agenda(name: str, runs: str | Path = RUNS) -> tuple[str, list[Item]]:
 
 def count_runs(name: str) -> dict[str, int]:
     """Training runs by stage, counted from the experiment."""
+    from fedasym.experiments import Experiment
     from fedasym.experiments.fields import combinations
-    from fedasym.experiments.spec import Experiment
 
     experiment = Experiment.paper(name)
     gains = experiment.gains
@@ -127,7 +127,7 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
 def describe_data_here(name: str) -> str:
     """What of its data is here."""
     from fedasym.data.catalogue import find_dataset
-    from fedasym.pretraining.recipes import chosen_network, features_file
+    from fedasym.pretraining import chosen_network, features_file
 
     for there, words in (
         (features_file, "features here"),

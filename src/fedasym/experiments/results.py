@@ -17,7 +17,7 @@ from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, json_value
 from fedasym.core.runtime import write_file
-from fedasym.experiments import plan, tables
+from fedasym.experiments import align_columns, describe_numbers, plan, tables
 from fedasym.experiments.comparisons import MARGIN, Comparisons, compare_finals
 from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, kind_of
@@ -32,7 +32,6 @@ from fedasym.experiments.plan import (
     validation_score,
 )
 from fedasym.experiments.reproduction import Foreseen, read_foresight
-from fedasym.experiments.spec import align_columns, describe_numbers
 from fedasym.results import Result
 from fedasym.training.convergence import NEAR
 from fedasym.training.histories import EDGES, seed_range
@@ -50,7 +49,7 @@ from fedasym.training.wording import (
 )
 
 if TYPE_CHECKING:
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
 
 NEARLY_UNSTABLE = 1.2  # a step times the curvature; from 2 on it diverges
@@ -499,7 +498,13 @@ class Results(Result):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a fair reader should know."""
-        return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
+        return (
+            *self.remarks,
+            *convergence_notes(self),
+            *omission_notes(self),
+            *edge_notes(self),
+            *plan.describe_privacy(self.experiment, self.data),
+        )
 
     def to_json(self) -> str:
         """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes."""

@@ -54,8 +54,8 @@ from fedasym.training.wording import columns
 
 if TYPE_CHECKING:
     from fedasym.data.federation import Federation
+    from fedasym.experiments import Experiment
     from fedasym.experiments.results import Results
-    from fedasym.experiments.spec import Experiment
 
 
 CLIENT_STATISTICS = {  # what is kept of each client after the last round
@@ -375,7 +375,7 @@ def is_saved(folder: Path) -> bool:
 
 def load_tables(folder: Path) -> dict[str, Any]:
     """The fields of the results that `saved` wrote."""
-    from fedasym.experiments.spec import Experiment
+    from fedasym.experiments import Experiment
 
     try:
         held = json.loads((folder / SUMMARY).read_text(encoding="utf-8"))

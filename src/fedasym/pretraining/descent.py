@@ -27,8 +27,8 @@ from torch.optim import Optimizer
 
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.runtime import Progress, replace_file
+from fedasym.pretraining import KEY, Recipe
 from fedasym.pretraining.networks import Source, augment, build, last_layer
-from fedasym.pretraining.recipes import KEY, Recipe
 
 Tensors = dict[str, Tensor]
 STATE = ("epoch", "batch", "lost", "seconds", "epochs")  # of a run, beside its tensors

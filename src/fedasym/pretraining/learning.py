@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import time
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -20,43 +20,23 @@ from fedasym.core.runtime import Progress, check_progress, replace_text
 from fedasym.data import files
 from fedasym.data.federation import Federation, check_federation
 from fedasym.data.splits import TEST, TRAIN, VALIDATION
-from fedasym.pretraining import recipes
-from fedasym.pretraining.recipes import RECIPES, Recipe
+from fedasym.pretraining import (
+    RECIPES,
+    Pretrained,
+    Recipe,
+    check_torch,
+    choose_network,
+    chosen_network,
+    describe_federation,
+    description_key,
+    file_digest,
+    folder_of,
+)
 
 if TYPE_CHECKING:
     from torch import nn
 
     from fedasym.pretraining.networks import Reader, Source
-
-
-@dataclass(frozen=True)
-class Pretrained:
-    """A trained network's file, how it was made and how it tests; prints itself.
-
-    epochs: one record per epoch: loss, validation (accuracy), seconds.
-    tried: with a grid, every recipe's validation accuracy, NaN where it diverged.
-    """
-
-    path: Path
-    name: str
-    recipe: Recipe
-    validation: float
-    test: float
-    epochs: tuple[dict[str, float], ...]
-    tried: tuple[tuple[Recipe, float], ...] = ()
-
-    def __str__(self) -> str:
-        spent = sum(each["seconds"] for each in self.epochs)
-        scores = f"validation {self.validation:.4f}, test {self.test:.4f}"
-        what = f"{self.recipe.network}, {self.recipe.epochs} epochs in {spent:,.0f} s"
-        lines = [f"{self.name}: {what}", f"accuracy of the network itself: {scores}"]
-        for recipe, validation in self.tried:
-            mark = "  chosen" if recipe == self.recipe else ""
-            steps = f"  step {recipe.step:<7g} decay {recipe.decay:<4g}"
-            lines.append(f"{steps} validation {validation:.4f}{mark}")
-        return "\n".join([*lines, f"in {self.path}"])
-
-    __repr__ = __str__
 
 
 def pretrain(
@@ -89,7 +69,7 @@ def pretrain(
     ...
     fedasym.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, ...
     """
-    recipes.check_torch()
+    check_torch()
     if recipe is not None and not isinstance(recipe, Recipe):
         raise InvalidInput(
             f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's"
@@ -114,7 +94,7 @@ def pretrain(
         raise InvalidInput(
             f"step is {base.step:g}: the loss became infinite or not a number; give a smaller one"
         )
-    recipes.choose_network(name, best.path)
+    choose_network(name, best.path)
     if not tune:
         return best
     tried = tuple((run.recipe, run.validation) for run in runs)
@@ -155,9 +135,9 @@ def learn_network(
 
     mixed = descent.find_precision(precision, where := descent.find_device(device))
     described: dict[str, Any] = {"data": name, "recipe": asdict(recipe), "seed": seed}
-    described["fingerprint"] = recipes.describe_federation(federation)
-    key = recipes.description_key(described | {"mixed": mixed})
-    path = recipes.folder_of(into, "networks") / f"{name}-{key}.safetensors"
+    described["fingerprint"] = describe_federation(federation)
+    key = description_key(described | {"mixed": mixed})
+    path = folder_of(into, "networks") / f"{name}-{key}.safetensors"
     if not path.is_file():
         reader = reader_for(name, federation)
         splits = (np.flatnonzero(federation.split == code) for code in (TRAIN, VALIDATION, TEST))
@@ -220,13 +200,13 @@ def features(
     data = load_samples(name, federation, folder)
     if array is not None:
         source = path_of("array", array)
-        origin: dict[str, Any] = {"array": recipes.file_digest(check_features_file(source))}
+        origin: dict[str, Any] = {"array": file_digest(check_features_file(source))}
 
         def made(part: Path) -> NDArray[Any]:
             return as_dtype(read_array(source, len(data.features)), dtype)
 
     else:
-        recipes.check_torch()
+        check_torch()
         from fedasym.pretraining.descent import find_device, find_precision
 
         where = find_device(device)
@@ -237,10 +217,10 @@ def features(
         def made(part: Path) -> NDArray[Any]:
             return extract_features(model, reader, data, dtype, where, mixed, part, progress)
 
-    found = recipes.describe_federation(data)
+    found = describe_federation(data)
     recipe = {"format": FORMAT, "data": name, "fingerprint": found, "dtype": dtype, **origin}
-    key = recipes.description_key(recipe)
-    path = recipes.folder_of(into, "features") / f"{name}-{key}.safetensors"
+    key = description_key(recipe)
+    path = folder_of(into, "features") / f"{name}-{key}.safetensors"
     if not path.is_file():
         part = path.with_suffix(".part")
         result = replace(data, features=made(part), truth=None)
@@ -265,7 +245,7 @@ def prepare_network(
         model = build(network, data.outputs)
         return model, reader_for(name, data), {"network": network, "weights": weights_sum(model)}
     if network is None:
-        path = recipes.chosen_network(name, into)
+        path = chosen_network(name, into)
     else:
         path = check_features_file(path_of("network", network))
     tensors, held = descent.read_checkpoint(path)
@@ -277,10 +257,10 @@ def prepare_network(
         raise InvalidInput(
             f"network is {str(path)!r}: it is no file of fedasym pretrain; give one, or module:name"
         ) from None
-    if ":" in asked and path.parent.resolve() != recipes.folder_of(into, "networks").resolve():
+    if ":" in asked and path.parent.resolve() != folder_of(into, "networks").resolve():
         raise InvalidInput(
             f"network is {str(path)!r}: it asks for code, {asked}, and comes from elsewhere; if you"
-            f" trust it, move it into {recipes.folder_of(into, 'networks')}"
+            f" trust it, move it into {folder_of(into, 'networks')}"
         )
     model = build(asked, data.outputs)
     try:
@@ -291,7 +271,7 @@ def prepare_network(
         raise InvalidInput(
             f"network is {str(path)!r}: its weights do not fit this data set ({reason})"
         ) from None
-    origin = {"network": held["recipe"]["network"], "weights": recipes.file_digest(path)}
+    origin = {"network": held["recipe"]["network"], "weights": file_digest(path)}
     return model, reader, origin
 
 

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from fedasym.advisor.wording import NO_FINITE_ERROR, three_digits
 from fedasym.results import ACCURACY, LOSS
+from fedasym.show.figures import embed_for_screens
 from fedasym.show.figures.classes import Bar, draw_bars
-from fedasym.show.figures.style import embed_for_screens
 from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, render, write_html
 
 if TYPE_CHECKING:

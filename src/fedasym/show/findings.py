@@ -10,14 +10,15 @@ import numpy as np
 from markupsafe import Markup
 
 from fedasym.core.numbers import Array, number
-from fedasym.experiments.comparisons import join_with_and
+from fedasym.experiments import describe_numbers
+from fedasym.experiments.comparisons import compare_pair, join_with_and
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.results import SWEEPS
-from fedasym.experiments.spec import describe_numbers
+from fedasym.show.figures import embed
 from fedasym.show.figures.classes import bin_edges, draw_histogram
-from fedasym.show.figures.style import embed
 from fedasym.show.pages import Cell, Column, Table, count, minus
 from fedasym.show.reproduction import Curves
+from fedasym.training.decomposition import SHARES
 from fedasym.training.wording import statistic_text
 
 if TYPE_CHECKING:
@@ -28,6 +29,7 @@ if TYPE_CHECKING:
 
 # of a table of numbers: where every round was tested, all of them would be most of the page
 ROWS = 60
+PLAIN = "fedavg"  # to whose scores class shares are added
 MOST_HURT = 12  # clients that are named
 QUARTERS = 4  # groups of clients by their number of samples
 CLOSE = {  # verdicts on which an algorithm is as good as the best, and how that is said
@@ -88,6 +90,34 @@ def name_best(results: Results, paired: Comparisons) -> list[str]:
                 text += f"; {join_with_and(names)} {'is' if len(names) == 1 else 'are'} {near}"
         told.append(text + ".")
     return told or ["There are no finished trials yet."]
+
+
+def describe_label_shift(results: Results) -> list[str]:
+    """How much of the gain class shares alone explain, where they were trained; by sweep.
+
+    Trials keep no samples: what is not label shift is one part here, and two in `.decompose()`.
+    """
+    told = []
+    for sweep in SWEEPS:
+        finals = results.finals(sweep)
+        if not {PLAIN, SHARES} <= set(finals) or len(finals[PLAIN]) < 2:
+            continue
+        others = [name for name in finals if name not in (PLAIN, SHARES)]
+        found = [
+            compare_pair(sweep, first, second, finals[first] - finals[second], None)
+            for first, second in ((SHARES, PLAIN), *((name, SHARES) for name in others))
+        ]
+        parts = [
+            f"{minus(f'{100 * pair.difference:.2f}')} points (95 % interval"
+            f" {minus(f'{100 * pair.low:.2f}')} to {minus(f'{100 * pair.high:.2f}')})"
+            for pair in found
+        ]
+        beyond = [
+            f"{pair.first} has {part}" for pair, part in zip(found[1:], parts[1:], strict=True)
+        ]
+        text = f"Label shift: over {sweep}, class shares alone add {parts[0]} to {PLAIN}"
+        told.append(f"{text}; beyond them, {join_with_and(beyond)}." if beyond else f"{text}.")
+    return told
 
 
 def describe_margin(margin: float | None, *, loss: bool) -> str:

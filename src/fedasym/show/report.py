@@ -12,6 +12,7 @@ import numpy as np
 from markupsafe import Markup
 
 from fedasym.core.errors import InvalidInput, path_of
+from fedasym.experiments import describe_numbers
 from fedasym.experiments.comparisons import show_difference, show_probability
 from fedasym.experiments.plan import GAINS, validation_score
 from fedasym.experiments.reproduction import (
@@ -21,9 +22,8 @@ from fedasym.experiments.reproduction import (
     show_share,
 )
 from fedasym.experiments.results import SWEEPS
-from fedasym.experiments.spec import describe_numbers
+from fedasym.show.figures import embed_for_screens
 from fedasym.show.figures.rounds import draw_gains, draw_sweep
-from fedasym.show.figures.style import embed_for_screens
 from fedasym.show.findings import (
     Histogram,
     Hurt,
@@ -32,6 +32,7 @@ from fedasym.show.findings import (
     curves_table,
     describe_curves,
     describe_data_sizes,
+    describe_label_shift,
     distribution_table,
     find_leader,
     gains_by_samples,
@@ -206,7 +207,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
         "name": experiment.name,
         "about": results.experiment.about,
         "sizes": describe_data_sizes(results),
-        "headline": name_best(results, paired),
+        "headline": [*name_best(results, paired), *describe_label_shift(results)],
         "sections": [(key, title) for key, (title, held) in titles.items() if held],
         "notes": results.notes,
         "rounds": experiment.settings.rounds,

@@ -284,12 +284,12 @@ def reproduce(
     ...
     fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, ...
     """
+    from fedasym.experiments import Experiment
     from fedasym.experiments.comparisons import check_claims
     from fedasym.experiments.execution import run
     from fedasym.experiments.fields import load_data
     from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
     from fedasym.experiments.results import Results
-    from fedasym.experiments.spec import Experiment
     from fedasym.experiments.tables import describe_environment
     from fedasym.show.figures.rounds import draw_figures
     from fedasym.show.report import report
@@ -375,8 +375,7 @@ def ask_advisor(federation: Federation) -> Foreseen:
 
 def prepare_features(name: str, device: str | None, progress: Progress | None) -> Path:
     """The features of a data set: found, or made."""
-    from fedasym.pretraining import features, pretrain
-    from fedasym.pretraining.recipes import chosen_network, features_file
+    from fedasym.pretraining import chosen_network, features, features_file, pretrain
 
     try:
         return features_file(name)

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from fedasym.algorithms.stages import ClientStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
+from fedasym.theory import Parts, Worlds, interpolant_limit
 from fedasym.theory.contours import (
     MOST_LAW_NODES,
     Complex,
@@ -31,7 +32,6 @@ from fedasym.theory.contours import (
     sample_support,
     sum_until_settled,
 )
-from fedasym.theory.limits import Parts, Worlds, interpolant_limit
 from fedasym.worlds.spectra import Spectrum
 
 

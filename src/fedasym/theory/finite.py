@@ -20,15 +20,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms import Algorithm, ClientStage, Descend, Flow, Keep, Objective, ServerStage
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import SUM_TOLERANCE, Array, floats
-from fedasym.theory.contours import (
-    MOST_LAW_NODES,
-    marchenko_pastur,
-    subordinate,
-    subordinator,
-    sum_until_settled,
-)
-from fedasym.theory.filters import DescentFilter, check_stable, stopped_risk
-from fedasym.theory.limits import (
+from fedasym.theory import (
     CRITICAL,
     Parts,
     RiskAtRidge,
@@ -39,6 +31,14 @@ from fedasym.theory.limits import (
     interpolant_limit,
     join_worlds,
 )
+from fedasym.theory.contours import (
+    MOST_LAW_NODES,
+    marchenko_pastur,
+    subordinate,
+    subordinator,
+    sum_until_settled,
+)
+from fedasym.theory.filters import DescentFilter, check_stable, stopped_risk
 from fedasym.theory.pooled import (
     Groups,
     PooledSquares,
@@ -69,7 +69,7 @@ from fedasym.theory.two_ridges import (
     weighted_risk,
     with_shared_ridge,
 )
-from fedasym.worlds.population import Population
+from fedasym.worlds import Population
 from fedasym.worlds.spectra import Spectrum
 
 

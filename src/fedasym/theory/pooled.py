@@ -33,7 +33,7 @@ from fedasym.algorithms.registry import Algorithm
 from fedasym.algorithms.stages import ClientStage, Objective
 from fedasym.core.errors import NoFormula
 from fedasym.core.numbers import Array
-from fedasym.theory.limits import (
+from fedasym.theory import (
     CRITICAL,
     Parts,
     RiskAtRidge,

@@ -19,15 +19,7 @@ import numpy as np
 from fedasym.algorithms import Algorithm, Descend, Objective, ServerStage
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import Array
-from fedasym.theory.contours import (
-    MOST_LAW_NODES,
-    marchenko_pastur,
-    sample_support,
-    subordinate,
-    sum_until_settled,
-)
-from fedasym.theory.filters import check_stable
-from fedasym.theory.limits import (
+from fedasym.theory import (
     Parts,
     RiskAtRidge,
     Worlds,
@@ -36,6 +28,14 @@ from fedasym.theory.limits import (
     interpolant_limit,
     ridge_limit,
 )
+from fedasym.theory.contours import (
+    MOST_LAW_NODES,
+    marchenko_pastur,
+    sample_support,
+    subordinate,
+    sum_until_settled,
+)
+from fedasym.theory.filters import check_stable
 from fedasym.theory.pooled import averaged_member, blup_groups, newcomer_risk, one_group, pool
 from fedasym.theory.roots import find_minima
 

@@ -20,7 +20,16 @@ from fedasym.core.runtime import write_file
 from fedasym.data.federation import Federation
 from fedasym.results import Result
 from fedasym.training.convergence import columns_out_of_scale, curvature
-from fedasym.training.history import COLUMNS, VALIDATION, History
+from fedasym.training.decomposition import (
+    Decomposition,
+    correct_shifts,
+    count_labels,
+    describe_drift,
+    held_scores,
+    join_parts,
+)
+from fedasym.training.history import COLUMNS, TEST, VALIDATION, History
+from fedasym.training.privacy import describe_spending
 from fedasym.training.settings import SETTINGS, Protocol, named_settings
 from fedasym.training.wording import (
     HEADS,
@@ -31,6 +40,7 @@ from fedasym.training.wording import (
     fold_line,
     meanings,
     setting_text,
+    share_notes,
     smaller_steps,
     statistic_text,
 )
@@ -501,6 +511,49 @@ class Histories(Sequence[History], Result):
             (*self.remarks, *remarks),
         )
 
+    def decompose(self) -> Decomposition:
+        """Each algorithm's gain over its shared model, split into label shift, feature shift and
+        the rest: of the configuration chosen by validation, after its last round, the mean over its
+        runs.
+
+        Algorithms that share nothing, or keep the shared model, have no such gain and are left out.
+
+        >>> import fedasym as fa
+        >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
+        >>> runs = fa.train(["ftfa", "rtfa"], clients, rounds=20, evaluate_every=0)
+        >>> [row["algorithm"] for row in runs.decompose().table()]
+        ['ftfa', 'rtfa']
+        """
+        chosen = [group for group in self.chosen().values() if group is not None]
+        able = [
+            group
+            for group in chosen
+            if group.algorithm.takes_own_steps
+            or group.algorithm.personal_from_server
+            or group.algorithm.correction is not None
+        ]
+        parts, notes = [], []
+        for group in able:
+            if group.algorithm.shares_nothing:
+                continue
+            found = []
+            for run in group.runs:
+                if not isinstance(run.federation, Federation) or run.shared is None:
+                    raise InvalidInput(
+                        "a saved history has no samples, on which a gain is decomposed: train it"
+                        " again"
+                    )
+                held = held_scores(run.federation, run.shared, run.protocol.count_padding)
+                found.append((correct_shifts(held), run.correct[-1, :, TEST]))
+                drift = describe_drift(*count_labels(run.federation, run.protocol.count_padding))
+                notes += [f"Doubt: {drift}"] if drift else []
+            parts.append(join_parts(group.name, found))
+        if not parts:
+            raise InvalidInput(
+                "no run has personal models beside a shared one: decompose ftfa, rtfa or their like"
+            )
+        return Decomposition(tuple(parts), tuple(dict.fromkeys(notes)))
+
     def select(self, **wanted: Any) -> Histories:
         """The runs with these values of algorithm, protocol, seed, split or setting, one or a list.
 
@@ -565,7 +618,8 @@ class Histories(Sequence[History], Result):
                 "seed": run.seed,
             }
             what |= {} if run.split is None else {"split": run.split}
-            ends = {"diverged": run.diverged, "interrupted": run.interrupted}
+            ends: dict[str, Any] = {"diverged": run.diverged, "interrupted": run.interrupted}
+            ends |= {} if run.privacy is None else {"privacy": asdict(run.privacy)}
             runs.append(
                 what
                 | {
@@ -600,7 +654,11 @@ class Histories(Sequence[History], Result):
         return (
             *self.remarks,
             *comparison_notes(self.ranked(), self.chosen()),
+            *describe_spending(self.runs),
             *client_notes(self.runs[0]),
+            *share_notes(
+                next((run for run in self.runs if run.algorithm.correction), self.runs[0])
+            ),
         )
 
     def __str__(self) -> str:

@@ -11,6 +11,7 @@ import numpy as np
 from fedasym.core.numbers import number
 from fedasym.data.federation import Federation
 from fedasym.training.convergence import NEAR, columns_out_of_scale
+from fedasym.training.decomposition import count_labels, describe_drift
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -289,3 +290,12 @@ def client_notes(history: History) -> list[str]:
             f" {model}."
         )
     return notes
+
+
+def share_notes(history: History) -> list[str]:
+    """A doubt where class shares are added, and held-out samples have others than training."""
+    data = history.federation
+    if history.algorithm.correction is None or not isinstance(data, Federation):
+        return []  # a saved history has no samples
+    told = describe_drift(*count_labels(data, history.protocol.count_padding))
+    return [f"Doubt: {told}"] if told else []

@@ -16,8 +16,22 @@ from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats, one_float
 from fedasym.results import ACCURACY, Accuracy, Comparison, Metric
 from fedasym.results.regimes import FineTuning, Stop
-from fedasym.theory.classes import limits, metrics, optimum, softmax_ridge
-from fedasym.theory.classes.limits import Pair, canonical_pair
+from fedasym.theory.classes import (
+    LogisticAnswer,
+    LogisticWorlds,
+    Pair,
+    SoftmaxAnswer,
+    SoftmaxWorld,
+    best_softmax_time,
+    best_time,
+    canonical_pair,
+    logistic_limit,
+    metrics,
+    optimum,
+    rtfa_state,
+    softmax_limit,
+    softmax_ridge,
+)
 from fedasym.theory.classes.metrics import (
     LEVEL,
     State,
@@ -27,7 +41,7 @@ from fedasym.theory.classes.metrics import (
     smooth_sigmoid,
 )
 from fedasym.theory.classes.optimum import logistic_curvature, stopped_fits
-from fedasym.verbs.prediction import (
+from fedasym.verbs import (
     LearningTask,
     Names,
     PredictionRequest,
@@ -40,8 +54,8 @@ from fedasym.verbs.prediction import (
     ridge_of,
 )
 from fedasym.verbs.verdicts import UNUSED, accuracy_verdicts, clients_text, convergence_sentences
+from fedasym.worlds import check_clients
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import check_clients
 
 if TYPE_CHECKING:
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
@@ -131,7 +145,7 @@ class Classification(LearningTask[Accuracy]):
             found = (solve_scores(each, world, worlds, shape).accuracy for each in chosen)
         else:
             states = (
-                limits.logistic_limit(canonical_pair(each), worlds, ridge_of(each, shape)).state
+                logistic_limit(canonical_pair(each), worlds, ridge_of(each, shape)).state
                 for each in chosen
             )
             found = (metrics.accuracy(state, worlds.eps) for state in states)
@@ -171,7 +185,7 @@ class Classification(LearningTask[Accuracy]):
     def best_ridge(self, world: ClassPopulation) -> Array:
         """Where rtfa is the most accurate."""
         if world.classes == 2:
-            found = limits.rtfa_state(flatten_classes(world, world.shape, None, True), None).ridge
+            found = rtfa_state(flatten_classes(world, world.shape, None, True), None).ridge
             assert found is not None
             return found
         best = softmax_ridge.best_softmax_ridge
@@ -281,14 +295,14 @@ def pair_key(pair: Pair) -> tuple[object, ...]:
 
 def flatten_classes(
     world: ClassPopulation, shape: tuple[int, ...], m: Array | None, member: bool
-) -> limits.LogisticWorlds:
+) -> LogisticWorlds:
     """The worlds along one axis."""
     gamma, eps = (
         np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1)
         for x in (world.aspect, world.flips)
     )
     count = None if m is None else np.broadcast_to(m, shape).reshape(-1)
-    return limits.LogisticWorlds(world.energies.broadcast(shape).flat(), gamma, eps, count, member)
+    return LogisticWorlds(world.energies.broadcast(shape).flat(), gamma, eps, count, member)
 
 
 def split_grid(world: ClassPopulation) -> list[ClassPopulation]:
@@ -296,24 +310,19 @@ def split_grid(world: ClassPopulation) -> list[ClassPopulation]:
     return [world.at(index) for index in np.ndindex(world.shape)] if world.shape else [world]
 
 
-def softmax_world(world: ClassPopulation, few: bool = False) -> limits.SoftmaxWorld:
+def softmax_world(world: ClassPopulation, few: bool = False) -> SoftmaxWorld:
     """A world of numbers as the formulas of more than two classes see it."""
-    return limits.SoftmaxWorld(world.energies, float(np.asarray(world.aspect)), world.classes, few)
+    return SoftmaxWorld(world.energies, float(np.asarray(world.aspect)), world.classes, few)
 
 
 def solve_scores(
-    algorithm: Algorithm,
-    world: ClassPopulation,
-    worlds: limits.LogisticWorlds,
-    shape: tuple[int, ...],
+    algorithm: Algorithm, world: ClassPopulation, worlds: LogisticWorlds, shape: tuple[int, ...]
 ) -> Accuracy:
     """The scores of one algorithm in the shape of the answer."""
     pair = canonical_pair(algorithm)
     ridge = ridge_of(algorithm, shape)
     if world.classes == 2:
-        return shape_scores(
-            [score_state(limits.logistic_limit(pair, worlds, ridge), worlds.eps)], shape
-        )
+        return shape_scores([score_state(logistic_limit(pair, worlds, ridge), worlds.eps)], shape)
     found = []
     for place, index in enumerate(np.ndindex(shape)):
         here = (
@@ -321,7 +330,7 @@ def solve_scores(
         )
         given = None if ridge is None else float(ridge[place])
         found.append(
-            score_rule(limits.softmax_limit(pair, softmax_world(here, worlds.m is not None), given))
+            score_rule(softmax_limit(pair, softmax_world(here, worlds.m is not None), given))
         )
     return shape_scores(found, shape)
 
@@ -341,7 +350,7 @@ def shape_scores(found: list[Accuracy], shape: tuple[int, ...]) -> Accuracy:
     return Accuracy(**columns)
 
 
-def score_state(found: limits.LogisticAnswer, eps: Array) -> Accuracy:
+def score_state(found: LogisticAnswer, eps: Array) -> Accuracy:
     """All scores of a state, along the axis of worlds."""
     right = metrics.accuracy(found.state, eps)
     if not found.probable:
@@ -380,7 +389,7 @@ def posterior(state: State, eps: Array) -> tuple[Array, Array]:
     return loss, brier
 
 
-def score_rule(found: limits.SoftmaxAnswer) -> Accuracy:
+def score_rule(found: SoftmaxAnswer) -> Accuracy:
     """More than two classes: all scores of a rule, the Brier score halved as for two."""
     rule = found.rule
     at = {"ridge": found.ridge, "step": found.step, "time": found.time}
@@ -445,18 +454,18 @@ def walk_one(world: ClassPopulation, times: Array, step: float | None, alone: bo
     energies = world.energies.alone if alone else world.energies
     if two:
         flat = flatten_classes(world, (), None, True)
-        best = float(limits.best_time(replace(flat, e=energies.broadcast(()).flat()))[0])
+        best = float(best_time(replace(flat, e=energies.broadcast(()).flat()))[0])
     else:
-        best = limits.best_softmax_time(replace(softmax_world(world), e=energies))
+        best = best_softmax_time(replace(softmax_world(world), e=energies))
     at = np.append(times, best if step is None else float(np.round(best / step) * step))
     if two:
         found = stopped_fits(energies, world.aspect, at, world.flips)
         eps = np.broadcast_to(np.asarray(world.flips, dtype=float), at.shape)
-        return score_state(limits.LogisticAnswer(found.fit, ridge=found.lam, time=at), eps)
+        return score_state(LogisticAnswer(found.fit, ridge=found.lam, time=at), eps)
     fits = softmax_ridge.stopped_softmax_fits(
         energies, float(np.asarray(world.aspect)), at, world.classes
     )
-    rows = [score_rule(limits.SoftmaxAnswer(fit, ridge=fit.ridge)) for fit in fits]
+    rows = [score_rule(SoftmaxAnswer(fit, ridge=fit.ridge)) for fit in fits]
     return Accuracy(
         **{name: np.array([getattr(row, name) for row in rows]) for name in SCORES}, time=at
     )
@@ -511,6 +520,6 @@ def over_ridges(table: Comparison[Accuracy], ridges: Array) -> dict[str, Array]:
         fits = softmax_ridge.softmax_ridge_path(
             world.energies, aspect, ridges, world.classes, shared=not PAPER[name].shares_nothing
         )
-        scores = [score_rule(limits.SoftmaxAnswer(fit)) for fit in fits]
+        scores = [score_rule(SoftmaxAnswer(fit)) for fit in fits]
         curves[name] = np.array([float(np.asarray(each.accuracy)) for each in scores])
     return curves

@@ -13,17 +13,10 @@ from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
 from fedasym.core.errors import InvalidInput, NoFormula, unknown_name
 from fedasym.core.numbers import Array, floats, one_float
-from fedasym.theory.limits import (
-    Worlds,
-    best_ridge,
-    flatten,
-    interpolant_limit,
-    ridge_limit,
-    shared_limit,
-)
-from fedasym.verbs.prediction import PredictionRequest, box, task_of
+from fedasym.theory import Worlds, best_ridge, flatten, interpolant_limit, ridge_limit, shared_limit
+from fedasym.verbs import PredictionRequest, box, task_of
+from fedasym.worlds import Population, World
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import Population, World
 
 if TYPE_CHECKING:  # the limits alone, which ask for the noise threshold, should start quickly
     from fedasym.results.regimes import Diagram, Mixture, Separability
@@ -329,8 +322,8 @@ def interpolation(
             f"alpha is {alpha!r}: it must be finite, 0 for the shared and 1 for the personal model"
         )
     from fedasym.results.regimes import Mixture
+    from fedasym.theory.classes import LogisticAnswer, rtfa_state
     from fedasym.theory.classes import margins as mixing
-    from fedasym.theory.classes.limits import LogisticAnswer, rtfa_state
     from fedasym.theory.classes.margins import fit_to_convergence
     from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
     from fedasym.verbs.accuracies import check_penalty, flatten_classes, score_state, shape_scores
@@ -368,8 +361,8 @@ def mix_multinomial(
 ) -> Mixture:
     """The same for more classes, at the best alpha of one world."""
     from fedasym.results.regimes import Mixture
+    from fedasym.theory.classes import SoftmaxAnswer, shared_rule
     from fedasym.theory.classes import softmax_ridge as ridges
-    from fedasym.theory.classes.limits import SoftmaxAnswer, shared_rule
     from fedasym.theory.classes.margins import best_softmax_mixture
     from fedasym.verbs.accuracies import score_rule
 

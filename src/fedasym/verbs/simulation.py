@@ -23,12 +23,12 @@ from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_
 from fedasym.results import ACCURACY, Accuracy, Risk
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
 from fedasym.theory.finite import client_weights
-from fedasym.verbs.prediction import collect, predict, read_worlds, task_of
+from fedasym.verbs import collect, plain_form, predict, read_worlds, task_of
 from fedasym.verbs.regimes import read_range
 from fedasym.verbs.trials import Tick, TrialPlan, TrialSetting, make_plan, one_trial
 from fedasym.verbs.verdicts import clients_text
+from fedasym.worlds import RANGES, Population
 from fedasym.worlds.classes import ClassPopulation
-from fedasym.worlds.population import RANGES, Population
 
 if TYPE_CHECKING:
     from fedasym.core.runtime import Executor
@@ -217,9 +217,9 @@ def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     """The losses of populations; see `simulate`."""
     step = MAML_STEP if request.maml_step is None else request.maml_step
     chosen = resolve(request.algorithms, request.ridge, step)
-    directed = [each for each in chosen if each.personalise.plain_stage is not None]
-    if directed:
-        return simulate_directed(request, chosen, directed)
+    moved = [each for each in chosen if is_plain_elsewhere(each)]
+    if moved:
+        return simulate_elsewhere(request, chosen, moved)
     setting = read_setting(request)
     ledger = Ledger(request.save, setting.arguments)
     plans = [make_plan(point) for point in setting.points]
@@ -234,31 +234,39 @@ def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     return result
 
 
-def simulate_directed(
-    request: SimulationRequest, chosen: list[Algorithm], directed: list[Algorithm]
+def is_plain_elsewhere(algorithm: Algorithm) -> bool:
+    """Whether an algorithm is simulated in another world than it is asked for."""
+    server, client = algorithm.stages
+    return client.plain_stage is not None or server.group_stage is not None
+
+
+def simulate_elsewhere(
+    request: SimulationRequest, chosen: list[Algorithm], moved: list[Algorithm]
 ) -> Simulation[Simulated]:
-    """Ridges by direction are plain ones in scaled features, drawn from the same seeds."""
+    """Ridges by direction are plain ones in scaled features, models of clusters plain ones within a
+    cluster, whose clients are those that belong there; drawn from the same seeds.
+    """
     if not request.alike or request.vary is not None:
         raise InvalidInput(
-            f"{directed[0].name} is simulated on one population at a time, without vary: call"
+            f"{moved[0].name} is simulated on one population at a time, without vary: call"
             " simulate once for each"
         )
     parts = {}
-    for each in directed:
-        stage = each.personalise
-        assert stage.plain_stage is not None
-        plain = replace(each, personalise=stage.plain_stage)
-        turned = (request.worlds[0].turned(stage.get("power")),)
-        one = replace(request, worlds=turned, algorithms=[plain], save=None)
-        parts[each.name] = simulate_losses(one)
+    count = CLIENTS if request.clients is None else request.clients
+    for each in moved:
+        elsewhere = plain_form(each, request.worlds[0], count)
+        assert elsewhere is not None
+        plain, there, many = elsewhere
+        here = {"worlds": (there,), "clients": int(many), "save": None}
+        parts[each.name] = simulate_losses(replace(request, algorithms=[plain], **here))
     first = next(iter(parts.values()))
-    others = [each for each in chosen if each not in directed]
+    others = [each for each in chosen if each not in moved]
     if others:
         first = simulate_losses(replace(request, algorithms=others))
     rows = {
-        each.name: parts[each.name][each.name] if each in directed else first[each.name]
+        each.name: parts[each.name][each.name] if each in moved else first[each.name]
         for each in chosen
-        if each in directed or each.name in first
+        if each in moved or each.name in first
     }
     return replace(first, rows=rows)
 
@@ -585,7 +593,7 @@ def one_labelled_trial(
 ) -> dict[str, Scored]:
     """Every algorithm's scores, the mean over the clients looked at."""
     from fedasym.exact import class_clients
-    from fedasym.theory.classes.limits import canonical_pair
+    from fedasym.theory.classes import canonical_pair
 
     world = layout.world
     seed = request.seed

@@ -28,10 +28,10 @@ from fedasym.exact.expectation import Forms, Pull, PullSums, SharedCovariance
 from fedasym.exact.least_squares import fit_personal
 from fedasym.results import Risk
 from fedasym.results.simulation import Losses
+from fedasym.theory import bayes_ridge, flatten
 from fedasym.theory.finite import client_weights, precision_weights
-from fedasym.theory.limits import bayes_ridge, flatten
-from fedasym.verbs.prediction import predict, ridge_of
-from fedasym.worlds.population import RANGES, Population
+from fedasym.verbs import predict, ridge_of
+from fedasym.worlds import RANGES, Population
 
 LOOKED_AT = 8  # clients of each kind whose risk is computed in a trial: they are exchangeable
 MEMBER, NEWCOMER, CENTRE, LABELS = range(4)  # roles in a path of seeds

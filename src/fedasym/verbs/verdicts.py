@@ -7,7 +7,7 @@ import numpy as np
 from fedasym.algorithms import ClientStage, Objective, ServerStage
 from fedasym.core.numbers import Array
 from fedasym.results import ACCURACY, LOSS, Accuracy, Comparison, Risk, percent
-from fedasym.theory.limits import CRITICAL
+from fedasym.theory import CRITICAL
 from fedasym.verbs.regimes import noise_threshold
 from fedasym.worlds.classes import ClassPopulation
 

@@ -19,7 +19,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
-from fedasym.worlds.population import (
+from fedasym.worlds import (
     check_energies,
     check_values,
     common_shape,

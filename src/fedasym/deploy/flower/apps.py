@@ -141,6 +141,11 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     chosen = find(algorithm)
     check_trainable(chosen)
     check_steps(chosen)
+    if chosen.server.start_models:
+        raise InvalidInput(
+            f"algorithm is {chosen.name!r}, whose first models come from every client's own"
+            " gradient at one place: train it with fa.train"
+        )
     return chosen
 
 

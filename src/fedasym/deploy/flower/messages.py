@@ -46,6 +46,7 @@ log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stan
 
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
 ARRAY = "array"  # in the form of a state
+GRAM, CROSS = "gram", "cross"  # sums of products X'X and X'Y
 COMMON, SENT = "common", "sent"  # what the server keeps, and what clients send beside heads
 # what reading a record of another form raises
 MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)

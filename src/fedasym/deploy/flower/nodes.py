@@ -29,6 +29,7 @@ from flwr.clientapp import ClientApp
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.registry import is_built_in
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingColumn, import_package, one_of, path_of
@@ -40,7 +41,9 @@ from fedasym.data.splits import SPLITS
 from fedasym.deploy.flower.apps import RunConfiguration, parse_classes
 from fedasym.deploy.flower.messages import (
     COMMON,
+    CROSS,
     FAULT,
+    GRAM,
     HEAD,
     MALFORMED,
     SENT,
@@ -67,6 +70,8 @@ from fedasym.training.twin import (
     Client,
     Head,
     batch_of,
+    add_share,
+    class_counts,
     first_head,
     local_work,
     mean_loss,
@@ -435,8 +440,12 @@ def introduce_clients(
 ) -> Message:
     """Reply with the node's clients and sizes, or first with what its table says for a recipe; no
     name of a client, no sample, no label.
+
+    Where clients add their class shares to scores, the node tells how many training samples of each
+    class its clients have together.
     """
-    protocol = read_configuration(algorithm, context).protocol
+    configuration = read_configuration(algorithm, context)
+    protocol = configuration.protocol
     federation = load(context, read_asked(message.content))
     if isinstance(federation, TableAnswer):
         return reply_for_recipe(message, federation)
@@ -458,6 +467,10 @@ def introduce_clients(
         "tested": tested,
         **counted,
     }
+    if configuration.algorithm.correction is not None:
+        rows = np.flatnonzero(federation.split == SPLITS.index("train"))
+        labels = class_counts(federation, rows, protocol.count_padding)
+        told["labels"] = [int(each) for each in labels]
     return Message(content_of(config=told), reply_to=message)
 
 
@@ -492,6 +505,8 @@ def train_clients(
             )
         ),
     )
+    if configuration.algorithm.server.reads_sums:
+        return send_sums(message, [client for client, _ in drawn])
     memory = ClientMemory.of(message.content, context, federation, configuration)
     change = np.zeros_like(shared)
     samples = sum(client.n for client, _ in drawn)
@@ -509,6 +524,21 @@ def train_clients(
     return Message(content_of({HEAD: head, **beside}, told, metrics), reply_to=message)
 
 
+def send_sums(message: Message, clients: Sequence[Client]) -> Message:
+    """Reply with X'X and X'Y over all training samples of these clients, from which one round finds
+    the ridge head.
+    """
+    gram: Any = 0.0
+    cross: Any = 0.0
+    counted = 0
+    for client in clients:
+        D = client.samples
+        X, Y = D.X[D.weights > 0], D.Y[D.weights > 0]
+        gram, cross, counted = gram + X.T @ X, cross + X.T @ Y, counted + len(X)
+    metrics = {"num-examples": sum(client.n for client in clients), "counted": counted}
+    return Message(content_of({GRAM: gram, CROSS: cross}, {}, metrics), reply_to=message)
+
+
 def evaluate_clients(
     message: Message, context: Context, load: Load, algorithm: str | Algorithm
 ) -> Message:
@@ -517,6 +547,9 @@ def evaluate_clients(
     federation = load_prepared(message, context, load)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
     memory = ClientMemory.of(message.content, context, federation, configuration)
+    pooled = None
+    if configuration.algorithm.correction is not None:
+        pooled = read_pooled(message.content, federation)
     keeper = HeadKeeper(context, federation, configuration, round_)
     own = HeadScores()
     theirs = HeadScores()
@@ -524,7 +557,7 @@ def evaluate_clients(
     hurt = 0
     for client in working_clients(federation, configuration):
         kept = memory.read(client, round_)
-        head = own_head(configuration.algorithm, client, shared, round_, kept[0])
+        head = own_head(configuration.algorithm, client, shared, round_, kept, pooled)
         keeper.keep(client, head)
         mine, others = score_head(client, head, "test"), score_head(client, shared, "test")
         own, theirs, validated = (
@@ -544,16 +577,6 @@ def evaluate_clients(
     return Message(content_of(metrics=told), reply_to=message)
 
 
-def add_share(total: Any, share: float, sent: Any) -> Any:
-    """The total and a share of what a client sent: a model, a number, or a tuple of these."""
-    if sent is None:
-        return total
-    if isinstance(sent, tuple):
-        totals = (None,) * len(sent) if total is None else total
-        return tuple(add_share(old, share, new) for old, new in zip(totals, sent, strict=True))
-    return share * sent if total is None else total + share * sent
-
-
 class HeadKeeper:
     """Keeps clients' own heads on the node: one file each, and one for all that `fedasym apply`
     uses.
@@ -569,13 +592,14 @@ class HeadKeeper:
         first, step = read_part(context.node_config)
         self.part = f".{first}" if step > 1 else ""
         self.heads: dict[Any, tuple[Head, int]] = {}
+        algorithm = configuration.algorithm
         classes = None if federation.classes is None else list(federation.classes)
         self.about = {
-            "algorithm": configuration.algorithm.name,
+            "algorithm": algorithm.name,
             "round": round_,
             "run": context.run_id,
             "seed": configuration.seed,
-            "bias": configuration.protocol.intercept,
+            "bias": configuration.protocol.intercept or algorithm.correction is not None,
             "classes": classes,
         }
 
@@ -597,8 +621,9 @@ class HeadKeeper:
             return
         samples = {name: n for name, (_, n) in self.heads.items()}
         personal = {name: np.asarray(head, float) for name, (head, _) in self.heads.items()}
-        common = np.asarray(shared, float)
-        intercept = self.configuration.protocol.intercept
+        intercept = bool(self.about["bias"])
+        common = np.zeros((data.dimension + intercept, data.outputs))
+        common[: len(shared)] = shared  # class shares add an intercept to clients' own heads alone
         fit: LinearFit | ClassFit
         if data.classes is None:
             own = {name: head[:, 0] for name, head in personal.items()}
@@ -727,6 +752,15 @@ def read_head_and_round(
         return shared, int(round_)
 
 
+def read_pooled(content: RecordDict, federation: Federation) -> NDArray[np.float64]:
+    """The shares of the classes among all nodes' samples, from the counts that the server sends."""
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        counts = config_in(content)["labels"]
+        if len(counts) != federation.outputs or not all(is_size(each, 0) for each in counts):
+            raise ValueError("labels are no counts of the classes")
+        return pool_shares(counts)
+
+
 def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple[Client, int]]:
     """The drawn clients of this node, each with how often it was drawn before."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
@@ -775,7 +809,7 @@ def score_head(client: Client, head: Head, split: str) -> HeadScores:
     D = batch_of(
         federation,
         federation.rows(client.name, split),
-        protocol.intercept,
+        len(head) > federation.dimension,
         protocol.count_padding,
         head.dtype,
     )

@@ -244,7 +244,7 @@ class Node:
 
     clients: training samples by the hash of the client's name. tested: how many have test samples.
     validation, test: predictions that these samples count for. synthetic: whether its clients are
-        drawn, not real.
+        drawn, not real. labels: training samples of each class, where the run asks for them.
     """
 
     kind: DataKind
@@ -253,6 +253,7 @@ class Node:
     validation: int
     test: int
     synthetic: bool
+    labels: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Node:
@@ -301,9 +302,13 @@ class Node:
         kind = (told["dimension"], told["outputs"], str(told.get("task"))[:20])
         check_kind(*kind)
         counts = (told["tested"], told["validation"], told["test"])
-        return cls(
-            kind, dict(zip(names, samples, strict=True)), *counts, told.get("synthetic") is True
-        )
+        labels = told.get("labels", [])
+        if not isinstance(labels, list) or not (
+            all(map(is_sample_count, labels)) and len(labels) in (0, told["outputs"])
+        ):
+            raise RefusedReply("its labels must be a count of samples for each class")
+        clients = dict(zip(names, samples, strict=True))
+        return cls(kind, clients, *counts, told.get("synthetic") is True, tuple(labels))
 
 
 def check_kind(dimension: int, outputs: int, task: str) -> None:
@@ -377,6 +382,11 @@ class NodeRoster:
             except RefusedReply as reason:
                 refused[node] = Trouble(str(reason), permanent=True)
         return refused
+
+    def class_totals(self) -> list[int]:
+        """Training samples of each class on all nodes that ever took part."""
+        told = [node.labels for node in self.met.values() if node.labels]
+        return [sum(column) for column in zip(*told, strict=True)]
 
     def doubles(self, new: Set[int]) -> dict[str, list[int]]:
         """Clients of new nodes that other nodes have too, with all of these nodes."""

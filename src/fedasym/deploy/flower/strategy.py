@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -28,6 +29,8 @@ from fedasym.data.recipe import Recipe
 from fedasym.deploy.flower.apps import RunConfiguration
 from fedasym.deploy.flower.messages import (
     COMMON,
+    CROSS,
+    GRAM,
     HEAD,
     SENT,
     Change,
@@ -46,7 +49,7 @@ from fedasym.deploy.flower.messages import (
     shorten_changes,
     unpack_state,
 )
-from fedasym.deploy.flower.nodes import SavedHead, add_share
+from fedasym.deploy.flower.nodes import SavedHead
 from fedasym.deploy.flower.preparation import Preparation, Reading, read_rules
 from fedasym.deploy.flower.roster import (
     SILENT,
@@ -56,11 +59,13 @@ from fedasym.deploy.flower.roster import (
     Node,
     NodeRoster,
     describe_data,
+    is_sample_count,
     log_troubles,
     sort_replies,
 )
+from fedasym.exact.outputs import GramSums
 from fedasym.training.settings import bind_stage, named_settings
-from fedasym.training.twin import start_head
+from fedasym.training.twin import add_share, start_head
 
 Reply = TypeVar("Reply")
 
@@ -128,7 +133,9 @@ class Personalized(Strategy):
         if left <= 0:
             log.info("All %d rounds are done already", self.rounds)
             return Result(arrays=first)
-        return self.start(looking, first, num_rounds=left, timeout=self.timeout)
+        result = self.start(looking, first, num_rounds=left, timeout=self.timeout)
+        result.arrays = result.arrays or head_record(self.head)  # of no round that moved it
+        return result
 
     def meet(self, grid: Grid) -> ArrayRecord:
         """Wait for enough nodes, let them introduce themselves; returns the first shared head."""
@@ -139,7 +146,7 @@ class Personalized(Strategy):
         first = start_head(d, outputs, told.protocol, told.seed, self.precision)
         if not self.done:
             self.head = first
-            self.common = self.stage.init_server(np.asarray(first, np.float64))
+            self.common = self.stage.first_memory(np.asarray(first, np.float64), ())
         elif self.head.shape != first.shape:
             raise InvalidInput(
                 f"{self.state_path} has a head of shape {self.head.shape}, and the nodes' data take"
@@ -205,9 +212,10 @@ class Personalized(Strategy):
         self.head = np.asarray(arrays[HEAD].numpy())
         round_ = server_round + self.done
         self.drawn = {}
-        if told.algorithm.shares_nothing:
+        if told.algorithm.shares_nothing or (self.stage.reads_sums and round_ > 1):
             return []
-        self.drawn = self.roster.draw(connected, told.seed, round_ - 1, told.settings.cohort)
+        cohort = self.able(connected) if self.stage.reads_sums else told.settings.cohort
+        self.drawn = self.roster.draw(connected, told.seed, round_ - 1, cohort)
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
             sum(map(len, self.drawn.values())), len(self.drawn), self.able(connected),
@@ -236,6 +244,8 @@ class Personalized(Strategy):
         """The average by samples of the changes that pass the rules; no change if none does."""
         if not self.drawn:
             return None, None
+        if self.stage.reads_sums:
+            return self.solve_sums(replies)
         able = max(self.able(self.connected), 1)
         taken = self.take(replies, self.drawn, self.change_in)
         log.info(
@@ -298,6 +308,37 @@ class Personalized(Strategy):
         sent = unpack_state(form, SENT, read) if beside else None
         return Change(head.astype(np.float64) - self.shared, samples, sent)
 
+    def solve_sums(
+        self, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The ridge head of all nodes' samples, from the sums of products that they send."""
+        taken = self.take(replies, self.drawn, self.sums_in)
+        if not taken:
+            log.warning("No node has sent its sums: the shared head stays as it is")
+            return None, None
+        total = reduce(GramSums.__add__, taken.values())
+        self.head = np.asarray(total.solve(self.stage.get("shared_ridge")), self.precision)
+        told: dict[str, MetricRecordValues] = {
+            "num-examples": total.samples,
+            "clients": sum(len(self.drawn[node]) for node in taken),
+            "failed-nodes": len(self.drawn) - len(taken),
+        }
+        return head_record(self.head), MetricRecord(told)
+
+    def sums_in(self, node: int, content: RecordDict) -> GramSums:
+        """A node's sums of products, by the rules: symmetric, with no square below 0."""
+        known = self.roster.nodes[node].clients
+        told = metrics_in(content)
+        count_in(told, "num-examples", sum(known[name] for name in self.drawn[node]))
+        arrays, (p, outputs) = arrays_in(content), self.shared.shape
+        gram = array_in(arrays[GRAM].data, (p, p), GRAM).astype(np.float64)
+        cross = array_in(arrays[CROSS].data, (p, outputs), CROSS).astype(np.float64)
+        if not np.allclose(gram, gram.T) or (np.diag(gram) < 0).any():
+            raise RefusedReply("its sums of products are not symmetric, or squares are below 0")
+        if not is_sample_count(told.get("counted")):
+            raise RefusedReply(f"its counted is {told.get('counted')!r}: it must be a count")
+        return GramSums(told["counted"], gram, cross, self.configuration.protocol.intercept)
+
     def mean_sent(self, changes: Mapping[int, Change]) -> Any:
         """The mean by samples of what clients sent beside their models."""
         n = sum(change.samples for change in changes.values())
@@ -314,8 +355,11 @@ class Personalized(Strategy):
         self.tested = self.present(grid) if round_ in self.configuration.settings.evaluated else []
         if self.tested:
             log.info("configure_evaluate: Asked all %d nodes", len(self.tested))
+        told = dict(config)
+        if self.configuration.algorithm.correction is not None:
+            told["labels"] = self.roster.class_totals()
         return [
-            self.message(arrays, config, node, MessageType.EVALUATE, round_) for node in self.tested
+            self.message(arrays, told, node, MessageType.EVALUATE, round_) for node in self.tested
         ]
 
     def aggregate_evaluate(

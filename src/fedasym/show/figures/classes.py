@@ -1,4 +1,6 @@
-"""Figures by algorithm: accuracies, their paths and diagrams, intervals of advice, gains."""
+"""Figures of classes: who has which, accuracies, their paths and diagrams; and of advice: intervals
+by algorithm, gains, what-ifs.
+"""
 
 from __future__ import annotations
 
@@ -10,14 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.colors import LinearSegmentedColormap, TwoSlopeNorm
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array
+from fedasym.core.numbers import Array, plural
 from fedasym.results import ACCURACY, LOSS
-from fedasym.show.figures.style import (
+from fedasym.show.figures import (
     FAINT,
     GAIN,
     INK,
@@ -25,6 +26,7 @@ from fedasym.show.figures.style import (
     LOSE,
     PAPER,
     RIGHT,
+    SOFT,
     Screen,
     annotate_point,
     canvas,
@@ -36,13 +38,17 @@ from fedasym.show.figures.style import (
     save,
     wrap_caption,
 )
+from fedasym.show.figures.theory import draw_phases
+from fedasym.verbs import fine_tuning
 from fedasym.verbs.accuracies import over_ridges, ridges_about
-from fedasym.verbs.prediction import fine_tuning
 
 if TYPE_CHECKING:
+    from fedasym.data.federation import Federation
+    from fedasym.models.what_if import WhatIf
     from fedasym.results import Accuracy, Comparison, Result
     from fedasym.results.regimes import Diagram, FineTuning
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
+    from fedasym.training.decomposition import Decomposition
 
 
 OTHERS = {
@@ -54,7 +60,11 @@ OTHERS = {
     "ftfa_squares": "#7fcdb4",
 }
 NAMES = {"bayes": "bayes (ceiling)", "local": "local = ftfa, converged"}
+PART_COLOURS = {"label": "#0072b2", "feature": "#e69f00", "rest": "#9a9a9a"}
 WRAP = 90  # characters of a line under the title
+MOST_CLIENTS = 60  # columns that can still be told apart
+MOST_CLASSES = 40  # rows whose names fit
+LARGEST = 130.0  # area of the largest disc, in square points
 DASHES: dict[str, Any] = {"bayes": (0, (1, 1.5)), "local": (0, (4, 3)), "fedavg": "-"}
 
 
@@ -196,36 +206,15 @@ def draw_accuracy_diagram(diagram: Diagram, path: str | Path) -> Path:
 
 def draw_accuracy_phases(figure: Figure, axes: Axes, diagram: Diagram) -> None:
     """The lead over two parameters, with the boundary."""
-    (x_name, x), (y_name, y) = diagram.axes.items()
     most = max(float(np.nanmax(np.abs(diagram.gain))), 1e-6)
-    ends = [colour_method(diagram.second), PAPER, colour_method(diagram.first)]
-    ramp = LinearSegmentedColormap.from_list("winner", ends)
-    look: dict[str, Any] = {"cmap": ramp, "shading": "nearest", "rasterized": True}
-    shades = axes.pcolormesh(x, y, diagram.gain.T, norm=TwoSlopeNorm(0, -most, most), **look)
-    if diagram.boundary.size:
-        axes.scatter(diagram.boundary[:, 0], diagram.boundary[:, 1], s=3, color=INK, linewidths=0)
+    shades = draw_phases(axes, diagram, most, colour_method)
     bar = figure.colorbar(shades, ax=axes, shrink=0.85, pad=0.02)
     bar.set_label(f"percentage points by which {diagram.first} is ahead", fontsize=9, color=INK)
     bar.outline.set_visible(False)
-    for values, scale in ((x, axes.set_xscale), (y, axes.set_yscale)):
+    scales = (axes.set_xscale, axes.set_yscale)
+    for values, scale in zip(diagram.axes.values(), scales, strict=True):
         if values[0] > 0 and values[-1] / values[0] > 30:
             scale("log")
-    axes.set_xlabel(x_name, color=INK)
-    axes.set_ylabel(y_name, color=INK)
-    axes.set_xlim(x[0], x[-1])
-    axes.set_ylim(y[0], y[-1])
-    for name in (diagram.first, diagram.second):
-        won = diagram.winner == name
-        if won.mean() >= 0.02:
-            rows, columns = np.nonzero(won)
-            away = [
-                (index - np.median(index)) / size
-                for index, size in zip((rows, columns), won.shape, strict=True)
-            ]
-            at = np.argmin(away[0] ** 2 + away[1] ** 2)
-            style: dict[str, Any] = {"ha": "center", "va": "center", "fontweight": "bold"}
-            place = (x[rows[at]], y[columns[at]])
-            axes.text(*place, f"{name} wins", fontsize=10, color=INK, **style)
 
 
 def draw_simulated_accuracies(simulation: Simulation[SimulatedAccuracy], path: str | Path) -> Path:
@@ -256,6 +245,38 @@ def draw_simulated_accuracies(simulation: Simulation[SimulatedAccuracy], path: s
         "accuracy: simulated (dot, all trials) and predicted (tick)", fontsize=9, color=INK
     )
     wrap_caption(axes, "Simulated and predicted accuracy", simulation.title, WRAP)
+    return save(figure, path)
+
+
+def draw_class_counts(federation: Federation, path: str | Path) -> Path:
+    """A disc for every client and class, as large as the client's share of that class.
+
+    Of many clients, some evenly spread over all of them are shown.
+    """
+    counts = federation.class_counts()
+    m, classes = counts.shape
+    shown = np.unique(np.linspace(0, m - 1, min(m, MOST_CLIENTS)).astype(int))
+    shares = counts[shown] / np.maximum(counts[shown].sum(1, keepdims=True), 1)
+    figure, axes = canvas(
+        2.2 + 0.14 * max(len(shown), 20), 1.6 + 0.13 * min(max(classes, 10), 3 * MOST_CLASSES)
+    )
+    client, kind = np.nonzero(shares)
+    area = LARGEST * shares[client, kind] * min(1.0, 20 / classes + 0.3)
+    look: dict[str, Any] = {"color": INK, "alpha": 0.75, "linewidths": 0}
+    axes.scatter(client, kind, s=area, **look)
+    if classes <= MOST_CLASSES and federation.classes is not None:
+        axes.set_yticks(range(classes), [str(name)[:20] for name in federation.classes], fontsize=7)
+    axes.set_xlim(-1, len(shown))
+    axes.set_ylim(classes - 0.4, -0.6)
+    axes.set_axisbelow(True)
+    axes.grid(color=FAINT, linewidth=0.4)
+    axes.set_xticks([])
+    some = "" if len(shown) == m else f", {len(shown)} of {m} shown"
+    axes.set_xlabel(f"clients{some}", fontsize=9, color=INK)
+    axes.set_ylabel("classes", fontsize=9, color=SOFT)
+    has = float(np.median((counts > 0).sum(1)))
+    title = f"{plural(m, 'client')}: half have {has:g} of {classes} classes or fewer"
+    caption(axes, title, "a disc's area is the class's share of the client's samples")
     return save(figure, path)
 
 
@@ -339,6 +360,33 @@ def draw_advice(advice: Result, path: str | Path) -> Path:
     return save(figure, path)
 
 
+def draw_decomposition(found: Decomposition, path: str | Path) -> Path:
+    """Each algorithm's gain in parts, as bars side by side with standard errors."""
+    figure, axes = canvas()
+    heights = 0.8 / len(PART_COLOURS)
+    for place, row in enumerate(found.parts):
+        for rank, (part, shade) in enumerate(PART_COLOURS.items()):
+            amount = getattr(row, part)
+            at = place + (rank - 1) * heights
+            label = f"{part} shift" if part != "rest" else part
+            axes.barh(
+                at,
+                100 * amount.value,
+                0.9 * heights,
+                xerr=100 * amount.error,
+                color=shade,
+                ecolor=INK,
+                label=label if place == 0 else None,
+            )
+    axes.set_yticks(range(len(found.parts)), [row.algorithm for row in found.parts])
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xlabel("points of accuracy, with standard errors over clients", color=INK)
+    axes.legend(frameon=False)
+    caption(axes, "Where personalization's gain comes from", "held-out samples of all clients")
+    return save(figure, path)
+
+
 def bin_edges(values: Array) -> Array:
     """The ends of a histogram's bars: round numbers, with 0; the last bars count the rest."""
     low, high = (float(np.percentile(values, at)) for at in (0.5, 99.5))
@@ -367,3 +415,44 @@ def draw_histogram(values: Array, edges: Array, unit: str) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
     return figure
+
+
+def draw_what_if(found: WhatIf, path: str | Path) -> Path:
+    """A panel for every quantity: each algorithm's score along it, with its band.
+
+    A dotted line marks what clients have today.
+    """
+    from fedasym.models.what_if import UNITS
+
+    quantities = list(found.quantities)
+    count = len(quantities)
+    figure = Figure(figsize=(1.4 + 4.4 * count, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    marks = marks_of(found.algorithms)
+    panels = np.atleast_1d(np.asarray(figure.subplots(1, count, sharey=True))).tolist()
+    for axes, quantity in zip(panels, quantities, strict=True):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(colors=INK, labelsize=9, labelleft=True)
+        axes.grid(color=FAINT, linewidth=0.6)
+        axes.set_xscale("log")
+        ends = []
+        for name, mark in marks.items():
+            x, y, low, high = found.curve(quantity, name).T
+            axes.fill_between(x, low, high, color=mark.colour, alpha=0.12, linewidth=0)
+            axes.plot(x, y, color=mark.colour, marker=mark.marker, markersize=5, linewidth=1.6)
+            ends.append((name, float(x[-1]), float(y[-1]), mark.colour))
+        if quantity in found.present:
+            axes.axvline(found.present[quantity], color=INK, linewidth=0.8, linestyle=":")
+        values = found.quantities[quantity]
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel(UNITS[quantity], fontsize=9, color=INK)
+        if found.metric.share:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
+        axes.margins(x=0.22)
+        label_ends(axes, ends)
+    what = "accuracy on test samples" if found.metric.share else "mean squared error"
+    panels[0].set_ylabel(what, fontsize=9, color=INK)
+    first = found.sentences[0] if found.sentences else "What if"
+    wrap_caption(panels[0], first.rstrip("."), found.title, 60)
+    return save(figure, path)

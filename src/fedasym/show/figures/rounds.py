@@ -24,7 +24,7 @@ from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
 from fedasym.core.runtime import write_text
 from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS, validation_score
-from fedasym.show.figures.style import (
+from fedasym.show.figures import (
     FAINT,
     INK,
     LETTERS,

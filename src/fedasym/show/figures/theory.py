@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -14,10 +15,11 @@ from matplotlib.lines import Line2D
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, number
 from fedasym.results import Comparison, Risk
-from fedasym.show.figures.style import (
+from fedasym.show.figures import (
     ALGORITHMS,
     FAINT,
     INK,
+    PAPER,
     annotate_point,
     canvas,
     caption,
@@ -31,7 +33,7 @@ from fedasym.show.figures.style import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedasym.results.regimes import Diagram, FineTuning, Rounds
+    from fedasym.results.regimes import Diagram, FineTuning, PrivacyCosts, Rounds
     from fedasym.results.simulation import Simulated, Simulation
 
 
@@ -90,7 +92,7 @@ def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
     if len(names) == 1:
         draw_losses(axes, diagram)
     else:
-        shades = draw_phases(axes, diagram)
+        shades = draw_phases(axes, diagram, STEEPEST, colour)
         bar = figure.colorbar(shades, ax=axes, shrink=0.85, extend="both", pad=0.02)
         bar.set_ticks([-3, -2, -1, 0, 1, 2, 3], labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
         bar.set_label(f"loss of {diagram.second} / loss of {diagram.first}", fontsize=9, color=INK)
@@ -122,15 +124,17 @@ def draw_losses(axes: Axes, diagram: Diagram) -> None:
     label_ends(axes, ends)
 
 
-def draw_phases(axes: Axes, diagram: Diagram) -> QuadMesh:
-    """The ratio of losses over two parameters, with the exact boundary."""
+def draw_phases(axes: Axes, diagram: Diagram, most: float, shade: Callable[[str], str]) -> QuadMesh:
+    """The gain over two parameters, with the exact boundary; colours saturate at a gain of `most`.
+
+    shade: the colour of an algorithm.
+    """
     (x_name, x), (y_name, y) = diagram.axes.items()
-    ends = [colour(diagram.second), "#ffffff", colour(diagram.first)]
+    ends = [shade(diagram.second), PAPER, shade(diagram.first)]
     ramp = LinearSegmentedColormap.from_list("winner", ends)
-    gain = np.nan_to_num(diagram.gain, posinf=STEEPEST, neginf=-STEEPEST)
+    gain = np.clip(np.nan_to_num(diagram.gain, posinf=most, neginf=-most), -most, most)
     look: dict[str, Any] = {"cmap": ramp, "shading": "nearest", "rasterized": True}
-    norm = TwoSlopeNorm(0, -STEEPEST, STEEPEST)
-    shades = axes.pcolormesh(x, y, np.clip(gain, -STEEPEST, STEEPEST).T, norm=norm, **look)
+    shades = axes.pcolormesh(x, y, gain.T, norm=TwoSlopeNorm(0, -most, most), **look)
     if diagram.boundary.size:
         axes.scatter(diagram.boundary[:, 0], diagram.boundary[:, 1], s=3, color=INK, linewidths=0)
     for name in (diagram.first, diagram.second):
@@ -352,6 +356,30 @@ def draw_map(result: Rounds, target: str | Path) -> Path:
     chosen = (f"{name} {value:g}" for name, value in result.best.settings.items())
     told = ", ".join(chosen).replace("_", " ")
     entitle(axes, f"{result.algorithm} after its rounds: best at {told}", result)
+    return save(figure, target)
+
+
+def draw_privacy_costs(result: PrivacyCosts, target: str | Path) -> Path:
+    """Loss against epsilon, one curve per number of clients, beside learning alone."""
+    figure, axes = canvas()
+    ends = []
+    for place, m in enumerate(result.clients):
+        tint = f"C{place}"
+        axes.plot(result.epsilon, result.loss[:, place], color=tint, linewidth=2, marker="o")
+        ends.append(
+            (f"{m:,.0f} clients", float(result.epsilon[-1]), float(result.loss[-1, place]), tint)
+        )
+    axes.axhline(result.alone, color=INK, linewidth=1.4, linestyle=(0, (4, 2)))
+    ends.append(("alone", float(result.epsilon[-1]), result.alone, INK))
+    if len(result.epsilon) > 1:
+        axes.set_xscale("log")
+    axes.set_xlabel("epsilon", color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
+    axes.set_ylim(0, 1.6 * max(result.alone, float(result.plain.max())))
+    axes.margins(x=0.3)
+    axes.grid(color=FAINT, linewidth=0.6)
+    label_ends(axes, ends)
+    caption(axes, f"{result.algorithm}: what privacy costs\n", result.title)
     return save(figure, target)
 
 

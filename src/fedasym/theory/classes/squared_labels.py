@@ -25,10 +25,10 @@ from numpy.typing import ArrayLike
 from scipy.interpolate import CubicSpline
 
 from fedasym.core.numbers import Array
+from fedasym.theory import Worlds, ridge_limit
 from fedasym.theory.classes.metrics import State, phi
 from fedasym.theory.classes.metrics import accuracy as binary_accuracy
 from fedasym.theory.classes.softmax import SoftmaxRule, softmax_phi
-from fedasym.theory.limits import Worlds, ridge_limit
 from fedasym.theory.transforms import kappa
 from fedasym.worlds.classes import ClassPopulation, Energies
 from fedasym.worlds.spectra import Spectrum

@@ -65,7 +65,7 @@ const CONTROL = Object.fromEntries(CONTROLS.map((control) => [control.key, contr
 const AMONG = {
   plain: ["local", "fedavg", "ftfa", "maml"],
   all: Object.keys(ALGORITHMS),
-  ridge: ["local_ridge", "rtfa", "pfedme"],
+  ridge: ["local_ridge", "rtfa", "pfedme", "pfedme_ridge"],
 };
 const KINDS = { identity: [], ar1: ["correlation"], power_law: ["exponent"], two: ["contrast", "share"], atoms: ["atoms"] };
 const START = {

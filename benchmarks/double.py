@@ -1,0 +1,227 @@
+"""How well a double of real clients foretells what is not there yet.
+
+    python benchmarks/double.py digits cifar100 [--clients 200] [--table half quarter dirichlet]
+
+Data: FEDASYM_DATA (digits_by_writer/mnist_by_writer.npz, as 300 random ReLU features of its pixels;
+cifar100_features/features_100_clients.npz), or a .safetensors file of features.
+Tables: accuracies of every algorithm (exact least-squares heads; means over clients) on real
+clients of the whole size, beside those on clients drawn from a double that was fitted to half of
+each client's samples, or to a quarter of the clients; Dirichlet 0.1 and 1 re-partitions of the
+pool, each foretold from the other; estimated alpha over 20 draws; time and memory of `resemble`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+
+import fedasym as fa
+from fedasym.algorithms import PAPER, find
+from fedasym.models.laws import ShareLaw
+from fedasym.models.what_if import score_clients
+
+NAMES = [name for name in PAPER if name != "local"]
+ALGORITHMS = [find(name) for name in NAMES]
+DRAWS = 3
+HELD = 20
+FEATURES = 300
+
+
+def folder() -> Path:
+    return Path(os.environ.get("FEDASYM_DATA", "data"))
+
+
+def load_digits(clients: int, seed: int = 0) -> fa.Federation:
+    """Writers of at least 60 digits: random ReLU features of the pixels, which no network saw."""
+    file = np.load(folder() / "digits_by_writer" / "mnist_by_writer.npz")
+    rng = np.random.default_rng(seed)
+    names, counts = np.unique(file["writer"], return_counts=True)
+    kept = np.isin(file["writer"], rng.permutation(names[counts >= 60])[:clients])
+    pixels = file["x"][kept].reshape(int(kept.sum()), -1).astype(np.float32) / 255
+    weights = rng.standard_normal((pixels.shape[1], FEATURES)).astype(np.float32) / 10
+    features = np.maximum(pixels @ weights + 0.3 * rng.standard_normal(FEATURES), 0)
+    return fa.Federation.from_arrays(
+        features.astype(np.float32),
+        file["y"][kept].astype(int),
+        file["writer"][kept].astype(int),
+        split=(0.7, 0.1, 0.2),
+        seed=seed,
+        classes=10,
+    )
+
+
+def load_cifar(clients: int, seed: int = 0) -> fa.Federation:
+    """Features of a ResNet-18 that was trained on the training samples."""
+    few = clients <= 100
+    file = np.load(folder() / "cifar100_features" / f"features_{100 if few else 600}_clients.npz")
+    x = file["x"].astype(np.float32) if few else file["q"] * file["scale"]
+    names = np.unique(file["client"])[:clients]
+    kept = np.isin(file["client"], names)
+    return fa.Federation.from_arrays(
+        x[kept],
+        file["y"][kept].astype(int),
+        file["client"][kept].astype(int),
+        split=file["split"][kept].astype(int),
+        classes=100,
+    )
+
+
+def select_rows(federation: fa.Federation, kept: np.ndarray) -> fa.Federation:
+    """Some of the samples."""
+    return fa.Federation.from_arrays(
+        federation.features[kept],
+        federation.labels[kept],
+        federation.owner[kept],
+        split=federation.split[kept],
+        classes=len(federation.classes),
+    )
+
+
+def halve_clients(federation: fa.Federation, seed: int) -> fa.Federation:
+    """Half of each client's samples of each split."""
+    order = np.random.default_rng(seed).permutation(len(federation.owner))
+    key = federation.owner[order] * 3 + federation.split[order]
+    sorted_ = order[np.argsort(key, kind="stable")]
+    return select_rows(federation, np.sort(sorted_[::2]))
+
+
+def quarter_clients(federation: fa.Federation, seed: int) -> fa.Federation:
+    """A quarter of the clients."""
+    m = len(federation)
+    chosen = np.random.default_rng(seed).permutation(m)[: max(m // 4, 5)]
+    return select_rows(federation, np.isin(federation.owner, chosen))
+
+
+def foretell(double, size, clients, seed, alpha=None, sizes=None) -> np.ndarray:
+    """Mean accuracies on drawn clients of a size."""
+    found = []
+    for draw in range(DRAWS):
+        drawn = double.draw(clients=clients, samples=size, alpha=alpha, held=HELD, seed=seed + draw)
+        found.append(score_clients(drawn, ALGORITHMS))
+    return np.mean(found, axis=0)
+
+
+def print_table(title: str, rows: dict[str, np.ndarray], truth: np.ndarray) -> None:
+    print(f"\n{title}\n{'':<24}" + "".join(f"{name:>13}" for name in NAMES))
+    print(f"{'real, whole':<24}" + "".join(f"{100 * value:>13.1f}" for value in truth))
+    for name, values in rows.items():
+        off = np.abs(values - truth)
+        apart = np.abs(truth[:, None] - truth) > 0.01
+        right = np.sign(values[:, None] - values) == np.sign(truth[:, None] - truth)
+        order = f"{int(right[apart].sum() // 2)}/{int(apart.sum() // 2)}"
+        print(
+            f"{name:<24}"
+            + "".join(f"{100 * value:>13.1f}" for value in values)
+            + f"   off by {100 * off.mean():.2f}, at most {100 * off.max():.2f}; order {order}",
+            flush=True,
+        )
+
+
+def parts_table(name: str, federation: fa.Federation, seed: int, forms: list[str]) -> None:
+    """Half of each client's samples, and a quarter of the clients, foretell the whole."""
+    truth = score_clients(federation, ALGORITHMS)
+    size = int(np.median(federation.counts("train")))
+    rows = {}
+    for part, take in (("half the samples", halve_clients), ("a quarter", quarter_clients)):
+        fitted = take(federation, seed)
+        for form in forms:
+            double = fa.resemble(fitted, coordinates=form)
+            rows[f"{part}, {form[:9]}"] = foretell(double, size, len(federation), seed)
+    print_table(f"{name}: {len(federation)} clients of about {size}", rows, truth)
+
+
+def dirichlet_table(name: str, federation: fa.Federation, seed: int, forms: list[str]) -> None:
+    """A pool dealt out by Dirichlet 0.1 and by 1, each foretold from the other."""
+    size = int(np.median(np.diff(federation.starts)))
+    clients = min(len(federation), 60)
+    dealt = {
+        alpha: fa.datasets.partition(
+            federation, alpha=alpha, clients=clients, samples=size, seed=seed
+        )
+        for alpha in (0.1, 1.0)
+    }
+    for alpha, other in ((0.1, 1.0), (1.0, 0.1)):
+        truth = score_clients(dealt[alpha], ALGORITHMS)
+        train = int(np.median(dealt[alpha].counts("train")))
+        rows = {}
+        for form in forms:
+            double = fa.resemble(dealt[other], coordinates=form)
+            rows[f"from {other:g}, {form[:9]}"] = foretell(double, train, clients, seed, alpha)
+            label = double.card.label
+            print(f"{name}: alpha {other:g} estimated as {label}", flush=True)
+        print_table(f"{name}: Dirichlet {alpha:g}, {clients} clients", rows, truth)
+
+
+def alpha_table(draws: int = 20) -> None:
+    """Estimated alpha over draws of a pool of ten classes."""
+    labels = np.arange(60_000) % 10
+    for alpha in (0.1, 0.5, 1.0):
+        found = []
+        for seed in range(draws):
+            dealt = fa.datasets.partition(
+                np.eye(10)[labels], labels, alpha=alpha, clients=100, samples=150, seed=seed
+            )
+            law = ShareLaw.of(dealt.class_counts())
+            found.append((law.alpha, law.low <= alpha <= law.high))
+        values, covers = np.array(found).T
+        print(
+            f"alpha {alpha:g}: estimated {values.mean():.3g}, from {values.min():.3g} to"
+            f" {values.max():.3g} over {draws} draws; the interval covers it in"
+            f" {int(covers.sum())}",
+            flush=True,
+        )
+
+
+def speed_table(clients: int = 600, samples: int = 100, dimension: int = 512) -> None:
+    """Processor time and memory of `resemble`, beyond what the data take."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(100, size=clients * samples)
+    centre = rng.standard_normal((100, dimension)).astype(np.float32)
+    x = centre[y] + rng.standard_normal((len(y), dimension), dtype=np.float32)
+    federation = fa.Federation.from_arrays(
+        x, y, np.repeat(np.arange(clients), samples), classes=100
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    start = time.perf_counter()
+    fa.resemble(federation)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"resemble, {clients} x {samples} x {dimension}: {time.perf_counter() - start:.0f} s on the"
+        f" clock, {spent:.0f} s of processors, peak {after.ru_maxrss / 2**20:.2f} GiB (data"
+        f" {x.nbytes / 2**30:.2f})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="*")
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--forms", nargs="*", default=["resampled", "mixtures"])
+    parser.add_argument("--table", nargs="*", default=["parts", "dirichlet", "alpha", "speed"])
+    options = parser.parse_args()
+    loaders = {"digits": load_digits, "cifar100": load_cifar}
+    for name in options.data:
+        federation = (
+            loaders[name](options.clients)
+            if name in loaders
+            else fa.Federation.from_safetensors(name)
+        )
+        if "parts" in options.table:
+            parts_table(name, federation, options.seed, options.forms)
+        if "dirichlet" in options.table:
+            dirichlet_table(name, federation, options.seed, options.forms)
+    if "alpha" in options.table:
+        alpha_table()
+    if "speed" in options.table:
+        speed_table()
+
+
+if __name__ == "__main__":
+    main()
