@@ -16,8 +16,9 @@ from fedasym.algorithms import find
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.deploy.flower import roster
 from fedasym.deploy.flower.apps import RULES
-from fedasym.deploy.flower.nodes import SavedHead, head_file, heads_folder, select_clients
+from fedasym.deploy.flower.nodes import head_file, heads_folder, select_clients
 from fedasym.deploy.flower.strategy import Personalized
+from fedasym.models import SavedHead
 from fedasym.training import twin
 from fedasym.training.settings import Settings, default_of, find_protocol, own_settings
 

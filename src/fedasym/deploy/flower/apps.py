@@ -29,9 +29,10 @@ from typing import Any
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
-from fedasym.core.errors import InvalidInput, MissingPackage, path_of, unknown_name
+from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, unknown_name
 from fedasym.core.numbers import check_seed, flag, whole
-from fedasym.data.samples import class_names
+from fedasym.data.recipe import DATES, MISSING_RULES, SCALES
+from fedasym.data.samples import TASKS, class_names
 from fedasym.training.settings import (
     ABOUT,
     SETTINGS,
@@ -165,6 +166,31 @@ def parse_classes(value: Any) -> tuple[Any, ...] | None:
         parts = [int(part) for part in parts]
         return class_names(parts[0]) if len(parts) == 1 else class_names(parts)
     return class_names(parts)
+
+
+def read_rules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """How a config wants tables to be read.
+
+    >>> rules = read_rules({"label": "score", "features": "age, hours", "roles": "zip=ignore"})
+    >>> rules["features"], rules["roles"], rules["scale"]
+    (['age', 'hours'], {'zip': ('ignore',)}, 'standard')
+    """
+    for name in ("label", "client", "features", "task", "roles"):
+        if not isinstance(config.get(name, ""), str):
+            raise InvalidInput(f"{name} is {config[name]!r}: give text")
+    columns = [each.strip() for each in config.get("features", "").split(",") if each.strip()]
+    words = [each.partition("=") for each in config.get("roles", "").split(",") if each.strip()]
+    return {
+        "label": config.get("label") or "label",
+        "client": config.get("client") or "client",
+        "features": columns or None,
+        "task": one_of("task", config["task"], TASKS) if config.get("task") else None,
+        "scale": one_of("scale", config.get("scale") or SCALES[0], SCALES),
+        "missing": one_of("missing", config.get("missing") or MISSING_RULES[0], MISSING_RULES),
+        "dates": one_of("dates", config.get("dates") or DATES[0], DATES),
+        "intercept": flag("intercept", config.get("intercept", True)),
+        "roles": {name.strip(): tuple(role.strip().split("+")) for name, _, role in words},
+    }
 
 
 def default_config(algorithm: Algorithm) -> dict[str, Any]:

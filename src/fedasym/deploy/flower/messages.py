@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -270,7 +270,7 @@ class TableLook(Description):
     """A table: rows, columns that may be features, and what clients and labels are."""
 
     rows: Count
-    client_kind: Literal["text", "whole"]
+    client_kind: Annotated[str, Field(pattern="^(text|whole)$")]
     columns: dict[str, ColumnLook]
 
 
@@ -305,7 +305,7 @@ class TableSums(Description):
     categories: dict[str, LevelCounts]
     label_kind: str
     label_values: Count
-    task: Literal["classification", "regression"]
+    task: Annotated[str, Field(pattern="^(classification|regression)$")]
     classes: list[bool | int | str] | None
 
 
@@ -454,7 +454,7 @@ def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:
 Kind = TypeVar("Kind", bound=Description)
 
 
-def read_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+def parse_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
     """What a node said, where it is a description of that kind."""
     text = config_in(content)[name]
     if not isinstance(text, str) or len(text) > LONGEST:

@@ -21,12 +21,13 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe
-from fedasym.deploy.flower.apps import RunConfiguration
+from fedasym.deploy.flower.apps import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
@@ -49,8 +50,7 @@ from fedasym.deploy.flower.messages import (
     shorten_changes,
     unpack_state,
 )
-from fedasym.deploy.flower.nodes import SavedHead
-from fedasym.deploy.flower.preparation import Preparation, Reading, read_rules
+from fedasym.deploy.flower.preparation import Preparation, Reading
 from fedasym.deploy.flower.roster import (
     SILENT,
     Attendance,
@@ -64,6 +64,7 @@ from fedasym.deploy.flower.roster import (
     sort_replies,
 )
 from fedasym.exact.outputs import GramSums
+from fedasym.models import SavedHead
 from fedasym.training.settings import bind_stage, named_settings
 from fedasym.training.twin import add_share, start_head
 
@@ -92,7 +93,7 @@ class Personalized(Strategy):
         self.preparation = Preparation(rules, told.min_nodes)
         self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
-        self.head = self.shared  # and what came of it
+        self.head: NDArray[Any] = self.shared  # and what came of it
         self.common: Any = None  # what the server keeps between rounds, for most nothing
         self.token = secrets.token_hex(8)  # of this run and of those that go on from it
         self.done = 0  # rounds of the run that this one goes on from
