@@ -252,7 +252,8 @@ class Description(BaseModel):
 
 
 Count = Annotated[int, Field(ge=0, lt=2**40)]
-Size = Annotated[float, Field(ge=0)]
+LARGEST_SIZE = 1e140  # of a number in a table: its square, times all samples, is a float
+Size = Annotated[float, Field(ge=0, le=LARGEST_SIZE)]
 
 
 class ColumnLook(Description):
@@ -281,10 +282,10 @@ class NumberSums(Description):
 
     count: Count
     missing: Count
-    mean: float
-    squares: Size
+    mean: Annotated[float, Field(ge=-LARGEST_SIZE, le=LARGEST_SIZE)]
+    squares: Annotated[float, Field(ge=0, le=LARGEST_SIZE**2 * 1e12)]
     largest: Size
-    first: float | None = None
+    first: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
 
 
 class LevelCounts(Description):

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import whole
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe
 from fedasym.deploy.flower.apps import RunConfiguration, read_rules
@@ -475,15 +476,19 @@ class Personalized(Strategy):
                 f"{self.state_path} is of a run with {other[0]} {about.get(other[0])!r}, and this"
                 f" one has {ours[other[0]]!r}: resume with the same, or name another shared-path"
             )
-        self.head = arrays[HEAD]
-        self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
-        self.done = self.saved = int(about["round"])
-        self.token = str(about["token"])
-        self.roster.turns.update(about["turns"])
-        if about["recipe"] is not None:
-            self.preparation.recipe = Recipe.from_json(about["recipe"])
-        if about["classes"] is not None:
-            self.preparation.classes = tuple(about["classes"])
+        try:
+            self.head = arrays[HEAD]
+            self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
+            self.done = self.saved = whole("round", about["round"], least=1)
+            self.token = str(about["token"])
+            self.roster.turns.update({str(name): int(n) for name, n in about["turns"].items()})
+            told, classes = about["recipe"], about["classes"]
+            self.preparation.recipe = None if told is None else Recipe.from_json(told)
+            self.preparation.classes = None if classes is None else tuple(classes)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInput(
+                f"{self.state_path} is damaged: its parts do not fit together; leave out resume"
+            ) from None
         log.info("Resuming after round %d of %d", self.done, self.rounds)
 
     def save(self) -> Path:
