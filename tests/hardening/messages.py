@@ -151,6 +151,8 @@ def described(_: Path, data: bytes) -> object:
     troubles: dict[int, Trouble] = {}
     kept = dict(enumerate(sums))
     check_sums(kept, roles, troubles)
+    if not kept:
+        return troubles
     recipe, _ = combine_sums(list(kept.values()), looks, roles, rules)
     return recipe.to_json()
 

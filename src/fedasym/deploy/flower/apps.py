@@ -13,12 +13,14 @@ import json
 import keyword
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import tomllib
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -402,6 +404,18 @@ def fill_template(name: str, words: dict[str, str]) -> str:
 
 
 MOST_UNPACKED = 2**27  # bytes of an app
+# what reading a zip file raises that is none
+BROKEN_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    struct.error,
+    UnicodeError,
+)
 
 
 def digest_app(app: str | Path) -> str:
@@ -440,9 +454,9 @@ def digest_archive(content: bytes) -> str:
             if sum(each.file_size for each in held) > MOST_UNPACKED:
                 raise InvalidInput(f"an app's archive unpacks to more than {MOST_UNPACKED} bytes")
             files = {name: archive.read(name) for name in names if name != ".info/CONTENT"}
-    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError) as reason:
-        if isinstance(reason, InvalidInput):
-            raise
+    except InvalidInput:
+        raise
+    except BROKEN_ARCHIVE as reason:
         raise InvalidInput(f"an app's archive cannot be read: {reason}") from None
     return digest_files(files)
 
@@ -468,9 +482,9 @@ def canonical_table(content: bytes) -> bytes:
     """A pyproject.toml by its values."""
     try:
         told = tomllib.loads(content.decode("utf-8"))
-    except ValueError:
-        raise InvalidInput("an app's pyproject.toml is no TOML") from None
-    told.get("tool", {}).get("flwr", {}).pop("federations", None)  # Flower leaves it out
+        told.get("tool", {}).get("flwr", {}).pop("federations", None)  # Flower leaves it out
+    except (ValueError, AttributeError, RecursionError):
+        raise InvalidInput("an app's pyproject.toml is not that of an app") from None
     return json.dumps(told, sort_keys=True, default=str).encode()
 
 

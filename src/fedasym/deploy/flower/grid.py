@@ -35,7 +35,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of
 from fedasym.core.numbers import join_names, plural, whole
-from fedasym.deploy.flower.apps import digest_archive
+from fedasym.deploy.flower.apps import BROKEN_ARCHIVE, digest_archive
 from fedasym.deploy.flower.messages import log
 from fedasym.deploy.flower.nodes import DRAWN, SYNTHETIC, find_table, load_clients, read_options
 from fedasym.deploy.flower.policy import ANY, PREFIX, Policy, read_policy
@@ -254,13 +254,13 @@ class AppGuard:
 
 def read_name(content: bytes) -> tuple[str, str]:
     """An app's name and version, as its pyproject.toml says."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        try:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             told = tomllib.loads(archive.read("pyproject.toml").decode("utf-8"))
-            publisher = told["tool"]["flwr"]["app"]["publisher"]
-            return f"{publisher}/{told['project']['name']}", str(told["project"]["version"])
-        except (KeyError, TypeError, ValueError):
-            raise InvalidInput("its pyproject.toml is not that of an app") from None
+        publisher = told["tool"]["flwr"]["app"]["publisher"]
+        return f"{publisher}/{told['project']['name']}", str(told["project"]["version"])
+    except (TypeError, *BROKEN_ARCHIVE):
+        raise InvalidInput("its pyproject.toml is not that of an app") from None
 
 
 def guard_apps(guard: AppGuard) -> None:
