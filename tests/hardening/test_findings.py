@@ -14,9 +14,9 @@ import fedasym as fa
 from fedasym.data.formats import read
 from fedasym.deploy.flower.apps import write_app
 from fedasym.deploy.flower.messages import RefusedReply, array_in
-from fedasym.deploy.flower.nodes import SavedHead
 from fedasym.deploy.flower.roster import Node
 from fedasym.experiments.fields import read_record
+from fedasym.models import SavedHead
 
 from . import states
 from .guard import guarded

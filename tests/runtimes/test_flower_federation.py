@@ -23,8 +23,9 @@ from fedasym.advisor.federated import play_federation
 from fedasym.algorithms import TRAINED
 from fedasym.deploy.flower.apps import digest_app, write_app
 from fedasym.deploy.flower.messages import Fault
-from fedasym.deploy.flower.nodes import SavedHead, head_file, select_clients
+from fedasym.deploy.flower.nodes import head_file, select_clients
 from fedasym.deploy.flower.roster import REFUSED_APP
+from fedasym.models import SavedHead
 from fedasym.training.settings import TEXT, Settings, resolve_ridge
 from fedasym.training.twin import Client, local_work
 

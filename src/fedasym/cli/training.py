@@ -431,8 +431,8 @@ def deploy(what: str, /, *, into: str) -> None:
     print("docs/how-to/flower.md goes from data on three machines to a running federation.")
 
 
-@app.command(group=TRAINING)
-def digest(folder: str, /) -> None:
+@app.command(name="digest", group=TRAINING)
+def print_digest(folder: str, /) -> None:
     """Print the digest of a Flower app, by which owners of nodes say that it may run.
 
     Example: fedasym digest app
@@ -447,8 +447,8 @@ def digest(folder: str, /) -> None:
     print(digest_app(folder))
 
 
-@app.command(group=TRAINING)
-def node(
+@app.command(name="node", group=TRAINING)
+def run_node(
     policy: str,
     /,
     *,
