@@ -52,7 +52,7 @@ CONFIG = {
     "batch": 8,
     "min-nodes": 2,
     "timeout": 60.0,
-    "clip": 10.0,
+    "outlier-bound": 10.0,
     "precision": "float32",
     "protocol": "text",
     "seed": 1,

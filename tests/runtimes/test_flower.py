@@ -78,7 +78,7 @@ def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_p
             protocol=protocol,
             precision="float64",
             min_nodes=NODES,
-            clip=0.0,
+            outlier_bound=0.0,
             **OPTIONS,
         )
         result = trained(grid, what)
@@ -117,7 +117,9 @@ def test_all_scores_agree_with_training_here(classes, positions, what, tmp_path)
     }  # as an app has it unless it is told otherwise
     with optimised(False):
         history = fa.train(what, whole, **rules)
-    grid = table(tmp_path, what, parts(whole, tmp_path), min_nodes=NODES, clip=0.0, **rules)
+    grid = table(
+        tmp_path, what, parts(whole, tmp_path), min_nodes=NODES, outlier_bound=0.0, **rules
+    )
     assert RULES["intercept"] is True
     result = trained(grid, what)
     np.testing.assert_allclose(result.arrays["head"].numpy(), history.shared, rtol=0, atol=1e-9)
@@ -252,7 +254,7 @@ def is_trained(reply: Message) -> bool:
 
 
 def test_a_change_that_is_far_too_long_is_shortened_and_named(clients, tmp_path, told):
-    grid = seated(tmp_path, clients[1], rounds=1, clip=5.0)
+    grid = seated(tmp_path, clients[1], rounds=1, outlier_bound=5.0)
     honest = trained(grid).arrays["head"].numpy()
     assert "shortened" not in told.text.replace("shortened-nodes", "")
     grid.spoil = lambda node, reply: (
@@ -263,7 +265,7 @@ def test_a_change_that_is_far_too_long_is_shortened_and_named(clients, tmp_path,
     clipped = trained(grid).arrays["head"].numpy()
     assert "Node 12 sent a change" in told.text
     assert 0 < np.linalg.norm(clipped - honest) < 10 * np.linalg.norm(honest)
-    grid.config["clip"] = 0.0
+    grid.config["outlier-bound"] = 0.0
     assert np.linalg.norm(trained(grid).arrays["head"].numpy()) > 1e7
 
 

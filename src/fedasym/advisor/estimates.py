@@ -436,7 +436,8 @@ def find_structure(seen: PooledClients) -> Structure:
     R = seen.pool.factor
     rng = np.random.default_rng(0)
     sums, widths = [], []
-    for place in spread_places(len(seen.data.parts), STRUCTURE_CLIENTS):
+    places = spread_places(len(seen.data.parts), STRUCTURE_CLIENTS)
+    for place in places:
         e, own = seen.left_out[place], seen.summaries[place]
         drawn = rng.standard_normal((IMAGINED_FEDERATIONS, e.size))
         v = found.noise2 + found.radius2 * own.power / d

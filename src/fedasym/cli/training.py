@@ -403,7 +403,18 @@ EXTRA = "pip install 'fedasym[flower]'"
 
 
 @app.command(group=TRAINING)
-def deploy(what: str, /, *, into: str) -> None:
+def deploy(
+    what: str,
+    /,
+    *,
+    into: str,
+    privacy: str | None = None,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    delta: float | None = None,
+    clip: float | None = None,
+    sampling: str | None = None,
+) -> None:
     """Write a Flower app: federated training, whose samples stay with the clients, or advice.
 
     Example: fedasym deploy ftfa --into app
@@ -415,10 +426,28 @@ def deploy(what: str, /, *, into: str) -> None:
         which of them to choose.
     into
         A new or empty folder, whose name becomes the app's.
+    privacy
+        central: the server adds noise to the sum of clipped updates; local: every node does, before
+        it sends. These go into the app's config, where they can be changed.
+    epsilon
+        A privacy budget of all rounds together.
+    noise_multiplier
+        Instead of epsilon: the noise, in units of the clip.
+    delta
+        Of the privacy budget, 1e-6 by default; well below 1/clients.
+    clip
+        Length to which each client's update is cut.
+    sampling
+        poisson (default), or fixed for cohorts of a fixed size, of which the same noise protects
+        less.
     """
     from fedasym.deploy.flower.apps import digest_app, write_app
 
-    folder = write_app(what, into)
+    told = {"privacy": privacy, "epsilon": epsilon, "noise-multiplier": noise_multiplier}
+    told |= {"delta": delta, "clip": clip, "sampling": sampling}
+    folder = write_app(
+        what, into, {name: value for name, value in told.items() if value is not None}
+    )
     print(
         f"Written to {folder}: read {folder}/pyproject.toml, then try it in this process, on 30"
         " drawn clients:\n"

@@ -56,9 +56,14 @@ def draw_private_cohorts(
     """
     if not private.poisson:
         return cohorts(seed, identities, rounds, private.cohort, first)
+    return draw_by_chance(private.cohort, seed, identities, rounds, first)
+
+
+def draw_by_chance(size: int, seed: int, identities: Words, rounds: int, first: int) -> Rows:
+    """Poisson cohorts: each client by itself, with probability size/clients; -1 fills up rows."""
     ranks = mix_hash(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
-    taken = ranks / 2.0**64 * len(identities) < private.cohort
-    if private.cohort >= len(identities):  # the largest hashes are rounded up to 1
+    taken = ranks / 2.0**64 * len(identities) < size
+    if size >= len(identities):  # the largest hashes are rounded up to 1
         taken[:] = True
     width = int(taken.sum(1).max(initial=1))
     order = np.argsort(np.where(taken, ranks, np.uint64(2**64 - 1)), axis=1, kind="stable")

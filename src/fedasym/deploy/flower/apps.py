@@ -33,8 +33,10 @@ from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
 from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, unknown_name
 from fedasym.core.numbers import check_seed, flag, whole
+from fedasym.core.privacy import Privacy
 from fedasym.data.recipe import DATES, MISSING_RULES, SCALES
 from fedasym.data.samples import TASKS, class_names
+from fedasym.training.privacy import check_private
 from fedasym.training.settings import (
     ABOUT,
     SETTINGS,
@@ -53,6 +55,7 @@ from fedasym.training.settings import (
 )
 
 PRECISIONS = ("float32", "float64")
+PRIVACY = ("none", "central", "local")
 RULES: dict[str, Any] = {
     "seed": 0,
     "protocol": "text",
@@ -60,7 +63,13 @@ RULES: dict[str, Any] = {
     "precision": "float32",
     "min-nodes": 2,
     "timeout": 600.0,
-    "clip": 10.0,
+    "outlier-bound": 10.0,
+    "privacy": "none",
+    "epsilon": 0.0,
+    "noise-multiplier": 0.0,
+    "delta": 1e-6,
+    "clip": 0.0,
+    "sampling": "poisson",
     "save-every": 5,
     "resume": False,
 }
@@ -73,7 +82,9 @@ class RunConfiguration:
     precision: of the heads that are sent; clients compute in float64.
     min_nodes: the server waits for this many before it begins. timeout: seconds that a round waits
         for replies.
-    clip: a change longer than this many medians is shortened; 0: never.
+    outlier_bound: a change longer than this many medians is shortened; 0: never.
+    noise_on_nodes: where privacy noise is added: on the nodes, or on the server. The budget is in
+        the settings.
     classes: as the run config names them; None where it does not.
     data_name: what the results call the data; the server cannot know.
 
@@ -91,7 +102,8 @@ class RunConfiguration:
     precision: str
     min_nodes: int
     timeout: float
-    clip: float
+    outlier_bound: float
+    noise_on_nodes: bool
     save_every: int
     resume: bool
     classes: tuple[Any, ...] | None = None
@@ -110,7 +122,7 @@ class RunConfiguration:
             raise InvalidInput(
                 f"min-nodes is {rules['min-nodes']!r}: it must be a whole number of at least 1"
             )
-        for name, least in (("timeout", "above"), ("clip", "of at least")):
+        for name, least in (("timeout", "above"), ("outlier-bound", "of at least")):
             if not is_rate(rules[name]) or (least == "above" and rules[name] == 0):
                 raise InvalidInput(
                     f"{name} is {rules[name]!r}: it must be a finite number {least} 0"
@@ -119,7 +131,9 @@ class RunConfiguration:
             name: each.check(config.get(kebab_name(name), default_of(chosen, name)))
             for name, each in own_settings(chosen).items()
         }
-        settings = resolve_ridge(Settings(**told, own=tuple(own.items())), chosen)
+        privacy = read_budget(rules, chosen)
+        given = Settings(**told, own=tuple(own.items()), privacy=privacy)
+        settings = resolve_ridge(given, chosen)
         if settings.rounds == 0:
             raise InvalidInput("rounds is 0: a federation that learns something has at least 1")
         protocol = with_intercept(find_protocol(rules["protocol"]), rules["intercept"])
@@ -131,7 +145,8 @@ class RunConfiguration:
             precision=rules["precision"],
             min_nodes=int(rules["min-nodes"]),
             timeout=float(rules["timeout"]),
-            clip=float(rules["clip"]),
+            outlier_bound=float(rules["outlier-bound"]),
+            noise_on_nodes=rules["privacy"] == "local",
             save_every=whole("save-every", rules["save-every"], least=0),
             resume=flag("resume", rules["resume"]),
             classes=parse_classes(config.get("classes")),
@@ -150,6 +165,25 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
             " gradient at one place: train it with fa.train"
         )
     return chosen
+
+
+def read_budget(rules: Mapping[str, Any], algorithm: Algorithm) -> Privacy | None:
+    """The privacy budget of a run config; None where privacy is "none". A number 0 says nothing."""
+    one_of("privacy", rules["privacy"], PRIVACY)
+    given = {name: rules[kebab_name(name)] or None for name in ("epsilon", "noise_multiplier")}
+    given["clip"] = rules["clip"] or None
+    if rules["privacy"] == "none":
+        for name, value in given.items():
+            if value is not None:
+                raise InvalidInput(
+                    f"{kebab_name(name)} is {value!r} and privacy is none: set privacy to central"
+                    " or local; the bound on changes that are far too long is outlier-bound"
+                )
+    if rules["privacy"] == "none" or algorithm.shares_nothing:
+        return None
+    budget = Privacy(**given, delta=rules["delta"], sampling=rules["sampling"])
+    check_private(algorithm, budget)
+    return budget
 
 
 def parse_classes(value: Any) -> tuple[Any, ...] | None:
@@ -246,7 +280,13 @@ CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items
     "precision": "of the heads that are sent, float32 or float64",
     "min-nodes": "the run begins when so many nodes are there",
     "timeout": "seconds that a round waits for replies, and a run for nodes that are at fault",
-    "clip": "a change of the head longer than so many medians of the round is shortened; 0: never",
+    "outlier-bound": "a change longer than so many medians of the round is shortened; 0: never",
+    "privacy": "none; central: the server adds noise; local: every node does, before it sends",
+    "epsilon": "privacy budget of all rounds together; 0: noise-multiplier says it",
+    "noise-multiplier": "instead of epsilon: the noise, in units of the clip",
+    "delta": "of the privacy budget; well below 1/clients",
+    "clip": "length to which each client's update is cut, where there is privacy",
+    "sampling": "of private cohorts: poisson, or fixed, of which the same noise protects less",
     "save-every": "rounds after which the server saves its state and the shared head; 0: none",
     "resume": "go on after the last saved round, where there is one",
     "shared-path": "where the server keeps the shared head",
@@ -254,9 +294,13 @@ CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items
 }
 
 
-def write_app(what: str | Algorithm, into: str | Path) -> Path:
+def write_app(
+    what: str | Algorithm, into: str | Path, rules: Mapping[str, Any] | None = None
+) -> Path:
     """Write the app of an algorithm, or the one that asks the advisor ("advise"), to a new or empty
     folder; returns it.
+
+    rules: values of its config other than usual, such as {"privacy": "central", "epsilon": 4.0}.
 
     what: a name, an `Algorithm`, `module:name` or `FILE.py:name`; the module of one from outside
     the package travels with the app.
@@ -270,6 +314,8 @@ def write_app(what: str | Algorithm, into: str | Path) -> Path:
     what = import_beside(what) if isinstance(what, str) else what
     algorithm = None if what == ADVISE else algorithm_to_deploy(what)
     name = ADVISE if algorithm is None else algorithm.name
+    if algorithm is not None:
+        RunConfiguration.of(algorithm, default_config(algorithm) | dict(rules or {}))
     origin = (
         None
         if algorithm is None or REGISTRY.is_built_in(algorithm.name)
@@ -287,7 +333,7 @@ def write_app(what: str | Algorithm, into: str | Path) -> Path:
         "name": package.replace("_", "-"),
         "package": package,
         "algorithm": known,
-        "config": config_text(algorithm),
+        "config": config_text(algorithm, rules or {}),
     }
     words["description"] = (
         "Federated advice with fedasym"
@@ -377,14 +423,14 @@ def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, s
     )
 
 
-def config_text(algorithm: Algorithm | None) -> str:
+def config_text(algorithm: Algorithm | None, rules: Mapping[str, Any]) -> str:
     """The run config as TOML, every value with what it means; None: of the advisor's app."""
     if algorithm is None:
         values: dict[str, Any] = {name: RULES[name] for name in ADVICE_RULES} | {
             "advice-path": "advice.json"
         }
     else:
-        values = default_config(algorithm) | {"shared-path": "shared.safetensors"}
+        values = default_config(algorithm) | {"shared-path": "shared.safetensors"} | dict(rules)
     own = (
         {}
         if algorithm is None

@@ -10,7 +10,7 @@ a code goes to the server. Which code is decided by the exception's type, never 
 What the server takes from a node, and what it refuses, are pure rules, none of which trusts a
 number that was sent. Refused, and left out of the round: a head of another name, shape or kind than
 was sent out, one larger in bytes than it can be, one with NaN or infinity, and counts other than
-the node announced. Shortened: a change of the head that is longer than `clip` times the median of
+the node announced. Shortened: a change of the head that is longer than `bound` times the median of
 the round, where at least three nodes replied (of two, nobody can tell which one is wrong).
 """
 
@@ -419,21 +419,21 @@ def scores_in(
 
 
 def shorten_changes(
-    changes: Mapping[int, Change], clip: float
+    changes: Mapping[int, Change], bound: float
 ) -> tuple[dict[int, Change], dict[int, float]]:
-    """Changes no longer than `clip` times the median length, and by node what was cut to which
+    """Changes no longer than `bound` times the median length, and by node what was cut to which
     share of its length.
 
     >>> usual = {node: Change(np.full((4, 1), 0.5), 10) for node in (1, 2)}
-    >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, clip=10)
+    >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, bound=10)
     >>> cut, float(np.linalg.norm(changes[3].step))
     ({3: 0.01}, 10.0)
     """
     with np.errstate(over="ignore"):  # a length beyond all numbers is cut to nothing
         lengths = {node: float(np.linalg.norm(change.step)) for node, change in changes.items()}
-    if clip <= 0 or len(lengths) < JUDGES:
+    if bound <= 0 or len(lengths) < JUDGES:
         return dict(changes), {}
-    longest = clip * float(np.median(list(lengths.values())))
+    longest = bound * float(np.median(list(lengths.values())))
     cut = {node: longest / length for node, length in lengths.items() if length > longest}
     return {
         node: each._replace(step=each.step * cut.get(node, 1.0)) for node, each in changes.items()

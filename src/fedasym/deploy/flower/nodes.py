@@ -65,6 +65,7 @@ from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit
 from fedasym.models import Model, SavedHead
 from fedasym.training.history import ROUNDING
+from fedasym.training.privacy import clip_move, draw_secret_noise
 from fedasym.training.settings import bind_stage, is_size
 from fedasym.training.twin import (
     Client,
@@ -384,7 +385,8 @@ def train_clients(
     message: Message, context: Context, load: Load, algorithm: str | Algorithm
 ) -> Message:
     """Reply with W + sum_j n_j (w_j - W) / sum_j n_j over the drawn clients j of this node, and the
-    mean of what else they send.
+    mean of what else they send. With privacy every move is clipped, the reply has their sum, and
+    the node adds noise where it is told to.
     """
     configuration = read_configuration(algorithm, context)
     federation = load_prepared(message, context, load)
@@ -407,9 +409,11 @@ def train_clients(
         kept = memory.read(client, round_ - 1)
         work = local_work(configuration.algorithm, client, shared, round_ - 1, turn, kept)
         memory.write(client, round_, work.kept)
-        change = change + client.n * (work.head - shared)
+        change = change + weigh_move(configuration, client, work.head - shared, samples)
         sent = add_share(sent, client.n / samples, work.sent)
-    head = (shared + change / samples).astype(configuration.precision)
+    if configuration.noise_on_nodes:
+        change = change + local_noise(configuration, shared.shape)
+    head = (shared + change).astype(configuration.precision)
     form, beside = pack_state(sent, SENT)
     told = {} if form is None else {SENT: json.dumps(form)}
     metrics = {"num-examples": samples}
@@ -424,6 +428,27 @@ def send_sums(message: Message, clients: Sequence[Client]) -> Message:
     metrics = {"num-examples": sum(client.n for client in clients), "counted": total.samples}
     arrays = {GRAM: total.gram, CROSS: total.cross}
     return Message(content_of(arrays, {}, metrics), reply_to=message)
+
+
+def weigh_move(
+    configuration: RunConfiguration, client: Client, move: Head, samples: int
+) -> NDArray[np.float64]:
+    """A client's part of its node's change: by samples; with privacy, clipped and alike."""
+    privacy = configuration.settings.privacy
+    if privacy is None:
+        return np.asarray(client.n / samples * move)
+    assert privacy.clip is not None
+    whole = move if np.isfinite(move).all() else np.zeros_like(move)  # NaN would tell of a client
+    return np.asarray(clip_move(whole, privacy.clip)[0])
+
+
+def local_noise(configuration: RunConfiguration, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """What a node adds to its sum of moves: enough for all rounds, whoever is drawn in them."""
+    privacy = configuration.settings.privacy
+    assert privacy is not None
+    assert privacy.clip is not None
+    multiplier = privacy.find_multiplier(configuration.settings.rounds, 1, 1)
+    return np.asarray(multiplier * privacy.clip * draw_secret_noise(shape))
 
 
 def evaluate_clients(

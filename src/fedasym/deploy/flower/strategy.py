@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -26,6 +27,7 @@ from numpy.typing import NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import whole
+from fedasym.core.privacy import Privacy, Release, spend_together
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe
 from fedasym.deploy.flower.apps import RunConfiguration, read_rules
@@ -66,12 +68,14 @@ from fedasym.deploy.flower.roster import (
 )
 from fedasym.exact.outputs import GramSums
 from fedasym.models import SavedHead
-from fedasym.training.settings import bind_stage, named_settings
-from fedasym.training.twin import add_share, start_head
+from fedasym.training.privacy import clip_move, draw_secret_noise
+from fedasym.training.settings import Settings, bind_stage, named_settings
+from fedasym.training.twin import COHORT, add_share, start_head
 
 Reply = TypeVar("Reply")
 
 
+ROUNDING = 1e-3  # of a budget: what accountants of one round and of all may differ by
 STATE = "federated run"  # the kind of the file that a run goes on from
 FREE = ("rounds", "evaluate_every")  # settings that a resumed run may change
 
@@ -102,6 +106,7 @@ class Personalized(Strategy):
         self.connected: list[int] = []  # nodes that took part in the round's draw
         self.drawn: dict[int, dict[str, int]] = {}
         self.tested: list[int] = []
+        self.private = PrivateAverage.of(told)
 
     @property
     def rounds(self) -> int:
@@ -217,7 +222,10 @@ class Personalized(Strategy):
         if told.algorithm.shares_nothing or (self.stage.reads_sums and round_ > 1):
             return []
         cohort = self.able(connected) if self.stage.reads_sums else told.settings.cohort
-        self.drawn = self.roster.draw(connected, told.seed, round_ - 1, cohort)
+        # who takes part in a private round must be nobody's guess: a seed is in the app
+        seed = told.seed if self.private is None else int(self.token, 16)
+        chosen = (seed, round_ - 1, cohort, told.settings.privacy)
+        self.drawn = self.roster.draw(connected, *chosen)
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
             sum(map(len, self.drawn.values())), len(self.drawn), self.able(connected),
@@ -244,7 +252,7 @@ class Personalized(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The average by samples of the changes that pass the rules; no change if none does."""
-        if not self.drawn:
+        if not self.drawn and self.private is None:
             return None, None
         if self.stage.reads_sums:
             return self.solve_sums(replies)
@@ -255,22 +263,33 @@ class Personalized(Strategy):
             len(taken),
             len(self.drawn) - len(taken),
         )
-        if not taken:
+        if not taken and self.private is None:
             log.warning(
                 "The shared head stays as it is. If heads have NaN or infinity, lower server-step."
             )
             return None, None
-        changes, cut = shorten_changes(taken, self.configuration.clip)
+        bound = 0.0 if self.private else self.configuration.outlier_bound
+        changes, cut = shorten_changes(taken, bound)
         for node, share in cut.items():
             log.warning(
-                "Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share
+                "Node %d sent a change %.3g times too long: shortened (rule: outlier-bound)",
+                node,
+                1 / share,
             )
         drawn = sum(len(self.drawn[node]) for node in changes)
         with np.errstate(over="ignore"):
+            moves = {node: (change.step, len(self.drawn[node])) for node, change in changes.items()}
+            mean = (
+                mean_change(changes)
+                if self.private is None
+                else self.private.average(moves, self.shared.shape, able, self.roster.turns)
+            )
+            if mean is None:
+                log.warning("The privacy budget is spent: the shared head stays as it is.")
+                return None, None
             moved, common = self.stage.move_server(
-                self.shared, mean_change(changes), self.common, self.mean_sent(changes),
-                drawn / able,
-            )  # fmt: skip
+                self.shared, mean, self.common, self.mean_sent(changes), drawn / able
+            )
             head = np.asarray(moved).astype(self.precision)
         if not np.isfinite(head).all():
             log.warning(
@@ -286,6 +305,11 @@ class Personalized(Strategy):
             "shortened-nodes": len(cut),
             "change": float(np.linalg.norm(head - self.shared)),
         }
+        if self.private is not None:
+            told["epsilon"] = self.private.epsilon
+            log.info(
+                "Privacy: epsilon %.4g at delta %g is spent", told["epsilon"], self.private.delta
+            )
         return head_record(head), MetricRecord(told)
 
     def change_in(self, node: int, content: RecordDict) -> Change:
@@ -343,7 +367,7 @@ class Personalized(Strategy):
 
     def mean_sent(self, changes: Mapping[int, Change]) -> Any:
         """The mean by samples of what clients sent beside their models."""
-        n = sum(change.samples for change in changes.values())
+        n = max(sum(change.samples for change in changes.values()), 1)
         sent: Any = None
         for _, change in sorted(changes.items()):
             sent = add_share(sent, change.samples / n, change.sent)
@@ -459,6 +483,7 @@ class Personalized(Strategy):
             "common": form,
             "recipe": None if recipe is None else recipe.to_json(),
             "classes": self.preparation.classes,
+            "releases": None if self.private is None else self.private.to_json(),
         }
         write_arrays(self.state_path, STATE, {HEAD: self.head, **arrays}, about)
         self.saved = round_
@@ -482,6 +507,8 @@ class Personalized(Strategy):
             self.done = self.saved = whole("round", about["round"], least=1)
             self.token = str(about["token"])
             self.roster.turns.update({str(name): int(n) for name, n in about["turns"].items()})
+            if self.private is not None:
+                self.private.resume(about["releases"])
             told, classes = about["recipe"], about["classes"]
             self.preparation.recipe = None if told is None else Recipe.from_json(told)
             self.preparation.classes = None if classes is None else tuple(classes)
@@ -513,6 +540,9 @@ class Personalized(Strategy):
             "round": round_,
             "seed": told.seed,
         }
+        if self.private is not None:
+            about["privacy"] = {"epsilon": self.private.epsilon, "delta": self.private.delta}
+            about["privacy"] |= {"noise": "node" if told.noise_on_nodes else "server"}
         return SavedHead(self.head, about).save(self.path)
 
     @property
@@ -530,6 +560,83 @@ class Personalized(Strategy):
     def precision(self) -> str:
         """Of the heads that are sent."""
         return self.configuration.precision
+
+
+class PrivateAverage:
+    """The server's part in private rounds: it plans the noise, adds it unless nodes do, and counts
+    what is spent, round by round, whoever is connected.
+    """
+
+    def __init__(self, settings: Settings, privacy: Privacy, noise_on_nodes: bool) -> None:
+        self.settings, self.privacy, self.noise_on_nodes = settings, privacy, noise_on_nodes
+        self.multiplier: float | None = None
+        self.releases: list[Release] = []
+
+    @classmethod
+    def of(cls, told: RunConfiguration) -> PrivateAverage | None:
+        """Of a run; None where it is not private."""
+        privacy = told.settings.privacy
+        return None if privacy is None else cls(told.settings, privacy, told.noise_on_nodes)
+
+    @property
+    def delta(self) -> float:
+        """Of the budget."""
+        return self.privacy.delta
+
+    @property
+    def epsilon(self) -> float:
+        """What is spent so far."""
+        return spend_together(self.releases, self.delta) if self.releases else 0.0
+
+    def average(
+        self,
+        moves: Mapping[int, tuple[NDArray[np.float64], int]],
+        shape: tuple[int, ...],
+        able: int,
+        turns: Mapping[str, int],
+    ) -> NDArray[np.float64] | None:
+        """The sum of the nodes' moves over the expected cohort, with noise; None where the budget
+        is spent, as nodes left or rounds were added.
+
+        moves: by node, with how many clients it is the sum of, which bounds its length. able:
+        clients that may be drawn. turns: how often each was.
+        """
+        clip = float(self.privacy.clip or 0.0)
+        cohort = min(self.settings.cohort or COHORT, able)
+        total = np.zeros(shape)
+        for _, (move, clients) in sorted(moves.items()):
+            total += move if self.noise_on_nodes else clip_move(move, clients * clip)[0]
+        if self.noise_on_nodes:
+            # the server knows who was drawn, so that drawing hides nobody
+            z = self.privacy.find_multiplier(self.settings.rounds, 1, 1)
+            self.releases = [Release(z, "poisson", max(turns.values(), default=0), 1, 1)]
+            return total / cohort
+        if self.multiplier is None:
+            found = self.privacy.find_multiplier(self.settings.rounds, cohort, able)
+            self.multiplier = found
+            log.info("Privacy: noise multiplier %.4g, updates clipped at %.4g", found, clip)
+        release = Release(self.multiplier, self.privacy.sampling, 1, cohort, able)
+        if self.exceeds(release):
+            return None
+        self.releases.append(release)
+        return np.asarray((total + self.multiplier * clip * draw_secret_noise(shape)) / cohort)
+
+    def exceeds(self, release: Release) -> bool:
+        """Whether one more release would spend more than the budget."""
+        budget = self.privacy.epsilon
+        if budget is None:
+            return False
+        return spend_together([*self.releases, release], self.delta) > budget * (1 + ROUNDING)
+
+    def to_json(self) -> list[list[Any]]:
+        """What was released, for a run that goes on."""
+        return [list(astuple(each)) for each in self.releases]
+
+    def resume(self, releases: list[list[Any]]) -> None:
+        """Go on from what was released before."""
+        self.releases = [Release(*each) for each in releases]
+        if self.releases and not self.noise_on_nodes:
+            self.multiplier = self.releases[-1].multiplier
 
 
 def head_record(head: Any) -> ArrayRecord:
