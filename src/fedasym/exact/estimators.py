@@ -278,7 +278,7 @@ def fit_groups(
     fits = []
     for group in np.unique(groups):
         mine = np.flatnonzero(groups == group)
-        part = [data[place] for place in mine]
+        part = [data[place] for place in mine.tolist()]
         told = (p[mine] / p[mine].sum(), ridge, intercept, personal)
         fits.append((p[mine].sum(), fit_clients(inner, part, *told)))
     own = {name: model for _, fit in fits for name, model in fit.personal.items()}

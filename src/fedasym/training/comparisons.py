@@ -184,10 +184,10 @@ class Comparisons:
         if margin is not None:
             told.append(f"Margin: {show_difference(margin, fraction).lstrip('+')}.")
         told.append(f"Each p is for one comparison; {len(self.pairs)} are shown.")
-        counted = {pair.clients for pair in self.pairs} - {None}
+        counted = {pair.clients for pair in self.pairs if pair.clients is not None}
         if counted:
             told.append(
-                f"Intervals count the trials and the test samples of the {max(map(int, counted))}"
+                f"Intervals count the trials and the test samples of the {max(counted)}"
                 " clients, as a sample of such clients; p, signs: trials alone."
             )
         if any(pair.clients is None for pair in self.pairs):
@@ -252,8 +252,11 @@ def compare_finals(
 
 def subtract(first: Measured, second: Measured) -> Measured:
     """The differences of what was measured; by client where both are known so."""
-    by_client = isinstance(first, ClientValues) and isinstance(second, ClientValues)
-    if by_client and first.values.shape == second.values.shape:
+    if (
+        isinstance(first, ClientValues)
+        and isinstance(second, ClientValues)
+        and first.values.shape == second.values.shape
+    ):
         return ClientValues(first.values - second.values, first.weights)
     one, other = (
         each.mean() if isinstance(each, ClientValues) else each for each in (first, second)
@@ -288,8 +291,8 @@ def compare_pair(
         error, freedom = trial_error(by_trial), float(many - 1)
     what = (sweep, first, second, many, clients)
     if not np.isfinite(error):
-        unknown = float("nan")
-        return Paired(*what, mean, *[unknown] * 4, flipped, margin, margin and unknown)
+        nan = float("nan")
+        return Paired(*what, mean, nan, nan, nan, nan, flipped, margin, margin and nan)
 
     def above(threshold: float) -> float:
         """The p-value of a difference that is at most the threshold."""
