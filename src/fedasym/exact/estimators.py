@@ -310,7 +310,7 @@ def choose_groups(
         models = []
         for group in np.unique(groups):
             mine = np.flatnonzero(groups == group)
-            part = [data[place] for place in mine]
+            part = [client for client, each in zip(data, groups, strict=True) if each == group]
             models.append(fit_shared(stage, part, p[mine] / p[mine].sum(), None, None).theta)
         losses = [
             [float(((client.X @ model - client.y) ** 2).sum()) for model in models]

@@ -184,7 +184,7 @@ class Comparisons:
         if margin is not None:
             told.append(f"Margin: {show_difference(margin, fraction).lstrip('+')}.")
         told.append(f"Each p is for one comparison; {len(self.pairs)} are shown.")
-        counted = {pair.clients for pair in self.pairs if pair.clients is not None}
+        counted = [pair.clients for pair in self.pairs if pair.clients is not None]
         if counted:
             told.append(
                 f"Intervals count the trials and the test samples of the {max(counted)}"
@@ -291,8 +291,9 @@ def compare_pair(
         error, freedom = trial_error(by_trial), float(many - 1)
     what = (sweep, first, second, many, clients)
     if not np.isfinite(error):
-        nan = float("nan")
-        return Paired(*what, mean, nan, nan, nan, nan, flipped, margin, margin and nan)
+        unknown = float("nan")
+        ends = (unknown, unknown, unknown, unknown)
+        return Paired(*what, mean, *ends, flipped, margin, None if margin is None else unknown)
 
     def above(threshold: float) -> float:
         """The p-value of a difference that is at most the threshold."""
@@ -303,8 +304,8 @@ def compare_pair(
     half = float(t.isf(LEVEL / 2, freedom)) * error if error else 0.0
     p = 2 * min(above(0.0), 1 - above(0.0))
     equivalence = None if margin is None else max(above(-margin), 1 - above(margin))
-    ends = (mean - half, mean + half)
-    return Paired(*what, mean, error, *ends, p, flipped, margin, equivalence)
+    low, high = mean - half, mean + half
+    return Paired(*what, mean, error, low, high, p, flipped, margin, equivalence)
 
 
 def trial_error(differences: Array) -> float:
