@@ -250,20 +250,19 @@ def logistic_levels(classes: Classes) -> dict[str, float]:
     data = some.data
     parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
     for place in range(len(data.parts)):
-        for part, split, most in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
-            rows = spread_places(len(part[1]), most)
-            kinds = 1 + np.arange(rows.size) % 2 if split else np.zeros(rows.size, int)
-            parts.append((part[0][rows], part[1][rows], place, kinds))
+        for part, held, most in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
+            chosen = spread_places(len(part[1]), most)
+            kinds = held * (1 + np.arange(chosen.size) % 2)
+            parts.append((part[0][chosen], part[1][chosen], place, kinds))
     codes = np.concatenate([part[1] for part in parts]).astype(np.intp)
     split = np.concatenate([part[3] for part in parts])
-    held = int(np.sum(split > 0))
     counts = np.bincount(codes[split == 0], minlength=classes.count).astype(float)
-    if held < LEAST_LEVELLED or not are_many_or_uneven(counts):
+    if np.sum(split > 0) < LEAST_LEVELLED or not are_many_or_uneven(counts):
         return {}
     owner = np.repeat([part[2] for part in parts], [len(part[1]) for part in parts])
     rows = np.concatenate([part[0] for part in parts])
-    told = (rows, codes, owner, split, classes.count, False)
-    squared, logistic = HeldOut.of(*told), SoftmaxHeldOut.of(*told)
+    squared = HeldOut.of(rows, codes, owner, split, classes.count, False)
+    logistic = SoftmaxHeldOut.of(rows, codes, owner, split, classes.count, False)
     return {
         name: float(np.nanmean(logistic.score(PAPER[name]) - squared.score(PAPER[name])))
         for name in ("fedavg", "rtfa", "local_ridge")

@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 THEORY = Group("Before you train: predict", sort_key=1)
 LINEAR = Group("At real sizes: simulate", sort_key=2)
 TRAINING = Group("On client data: train", sort_key=3)
-EXTRAS = ("tables", "excel", "train", "experiments", "data", "privacy", "sklearn", "pretrain")
-EXTRAS += ("remote", "ray", "flower")  # what users install, in the order of the README
+EXTRAS: tuple[str, ...] = (
+    *("tables", "excel", "train", "experiments", "data", "privacy"),
+    *("sklearn", "pretrain", "remote", "ray", "flower"),
+)  # what users install, in the order of the documentation
 
 
 def describe_version() -> str:

@@ -189,7 +189,8 @@ def read_budget(rules: Mapping[str, Any], algorithm: Algorithm) -> Privacy | Non
                 )
     if rules["privacy"] == "none" or algorithm.shares_nothing:
         return None
-    budget = Privacy(**given, delta=rules["delta"], sampling=rules["sampling"])
+    known: dict[str, Any] = given
+    budget = Privacy(**known, delta=rules["delta"], sampling=rules["sampling"])
     check_private(algorithm, budget)
     return budget
 

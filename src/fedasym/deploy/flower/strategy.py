@@ -541,8 +541,11 @@ class Personalized(Strategy):
             "seed": told.seed,
         }
         if self.private is not None:
-            about["privacy"] = {"epsilon": self.private.epsilon, "delta": self.private.delta}
-            about["privacy"] |= {"noise": "node" if told.noise_on_nodes else "server"}
+            about["privacy"] = {
+                "epsilon": self.private.epsilon,
+                "delta": self.private.delta,
+                "noise": "node" if told.noise_on_nodes else "server",
+            }
         return SavedHead(self.head, about).save(self.path)
 
     @property
