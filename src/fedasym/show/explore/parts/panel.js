@@ -40,7 +40,7 @@ function drawRounds(figure, { losses, plain, apart, shared }) {
   const last = losses.length - 1, across = (t) => box.left + (Math.log1p(t) / Math.log1p(last)) * (box.right - box.left);
   const most = 1.1 * Math.max(...losses.slice(1), apart, Math.min(shared.at(-1), 3 * apart));
   const up = (value) => box.bottom - (Math.min(value, 1.2 * most) / most) * (box.bottom - box.top);
-  axes(svg, box, across, up, counted(0, last, width), ticks(0, most, 5).map((each) => [each, number(each)]), { across: "rounds", up: "loss" });
+  axes(svg, box, across, up, counted(0, last, width).filter(([t]) => Number.isFinite(t)), ticks(0, most, 5).map((each) => [each, number(each)]), { across: "rounds", up: "loss" });
   const inside = clipped(svg, "rounds-clip", box), labels = [];
   const lines = [["rtfa", "rtfa", losses, "none"], ["fedavg", "fedavg", shared, "none"]];
   if (plain) lines.push(["rtfa", "not private", plain, "2 3"]);

@@ -37,14 +37,16 @@ function roundsOf({ radius, noise, aspect, norm, local_steps, server_step, cohor
   if (server_step >= most) throw new NoFormula(`local steps of ${number(server_step)} diverge: take one below ${number(most)}`);
   if (norm < radius) throw new NoFormula("the norm is shorter than the radius: no shared optimum has such clients");
   if (m <= aspect) throw new NoFormula("all clients together have fewer samples than unknowns: take more clients");
+  const z = epsilon === null ? 0 : noiseFor(epsilon, rounds, D / m);
+  if (Number.isNaN(z)) throw new NoFormula("the page knows the noise of cohorts of at least a thousandth of the clients: take a larger one");
   const { p, T, nu, f } = momentsOfSteps(aspect, local_steps, server_step);
   const angles = Array.from({ length: SEMICIRCLE }, (_, i) => ((i + 1) * Math.PI) / (SEMICIRCLE + 1));
-  const reach = Math.min(2 * Math.sqrt(T / m), 0.9 * p);
+  const reach = Math.min(2 * Math.sqrt(Math.max(T, 0) / m), 0.9 * p);
   const slope = (x) => (x > 0 ? f(x) / x : local_steps * server_step);
   const optimum = filtered(subordination(slope, aspect, m, ROUND_NODES), () => 1, r2, s2, false);
   return {
     p, T, own: { bias: (p * p + T) * r2, noise: s2 * nu }, D, m, dimension, rounds, r2, s2, gamma: aspect,
-    first: norm ** 2 - r2, z: epsilon === null ? 0 : noiseFor(epsilon, rounds, D / m), poisson: epsilon !== null,
+    first: norm ** 2 - r2, z, poisson: epsilon !== null,
     missed: { bias: optimum.bias - r2, noise: optimum.variance },
     x: angles.map((angle) => p + reach * Math.cos(angle)),
     w: angles.map((angle) => (2 / (SEMICIRCLE + 1)) * Math.sin(angle) ** 2),
