@@ -1,12 +1,15 @@
 """Scores of exact heads: the same as fits by another route, and as refits without a sample."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from scipy.linalg import block_diag
 
 import fedasym as fa
 from fedasym.algorithms import find
-from fedasym.exact.held_out import HeldOut
+from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut
+from fedasym.exact.logistic import ClassSamples, LogisticProblem, minimise
 
 RNG = np.random.default_rng(0)
 CLIENTS, SAMPLES, FEATURES = 6, 20, 4
@@ -98,3 +101,63 @@ def test_a_weighted_shared_model_solves_its_normal_equations():
     W = block_diag(*[np.linalg.inv(np.eye(len(A)) + A @ A.T / len(A)) for A in rows])
     A, y = np.concatenate(rows), Y[TRAIN]
     assert found == pytest.approx(np.linalg.solve(A.T @ W @ A, A.T @ W @ y), rel=1e-4)
+
+
+def test_class_shares_are_added_to_the_scores():
+    codes = (Y.mean() < Y).astype(int) + (Y.mean() + 1 < Y)
+    share = find("fedavg_share")
+    here = board(codes, classes=3)
+    found = here.curve(here.pooled, [np.zeros_like], share.correction, 0.1)[0, :, 1]
+    model = np.linalg.lstsq(X[TRAIN], np.eye(3)[codes[TRAIN]], rcond=None)[0]
+    pooled = (np.bincount(codes[TRAIN], minlength=3) + 1) / (TRAIN.sum() + 3)
+    for client in range(CLIENTS):
+        counts = np.bincount(codes[TRAIN & (client == OWNER)], minlength=3)
+        smooth = (counts + 10 * pooled) / (counts.sum() + 10)
+        test = (client == OWNER) & (SPLIT == 2)
+        told = X[test] @ model + 0.1 * np.log(smooth / pooled)
+        assert found[client] == pytest.approx(np.mean(told.argmax(1) == codes[test]))
+    assert np.nanmean(here.score(share)) >= 0
+    with pytest.raises(fa.NoFormula, match="labels are numbers"):
+        board().score(share)
+
+
+CODES = (Y.mean() < Y).astype(int) + (Y.mean() + 1 < Y)
+
+
+def softmax_board():
+    return SoftmaxHeldOut.of(X, CODES, OWNER, SPLIT, 3, intercept=False)
+
+
+def test_the_shared_softmax_model_is_newtons():
+    samples = ClassSamples.of(X[TRAIN], CODES[TRAIN], np.zeros(TRAIN.sum(), int), 3)
+    problem = LogisticProblem(samples, np.zeros(FEATURES), np.zeros(FEATURES))
+    B = minimise(problem, problem.start()).shared @ samples.contrasts.T
+    logits = X @ softmax_board().pooled
+    assert logits - logits.mean(1, keepdims=True) == pytest.approx(X @ B, abs=2e-3)
+
+
+@pytest.mark.parametrize("name", ["rtfa", "local_ridge"])
+def test_a_clients_change_in_the_gram_form_is_newtons(name):
+    """In coordinates of features, with personal variances 1/(n ridge) about a fixed shared part."""
+    ridge, here = 0.05, softmax_board()
+    told = replace(find(name), personalise=fa.algorithms.Ridge(ridge))
+    shared = here.pooled if name == "rtfa" else None
+    found = here._personalise(told, shared, np.array([ridge]))[0, :, 1]
+    shared = np.zeros((FEATURES, 3)) if shared is None else shared
+    samples = ClassSamples.of(X[TRAIN], CODES[TRAIN], OWNER[TRAIN], 3)
+    variances = np.full(FEATURES, 1 / (12 * ridge))
+    problem = LogisticProblem(samples, variances, np.zeros(FEATURES), free=False)
+    C = samples.contrasts
+    point = minimise(problem, problem.start(shared @ C))
+    models = (point.shared + problem.personal(point)) @ C.T
+    test = SPLIT == 2
+    logits = np.einsum("nd,ndk->nk", X[test], models[OWNER[test]])
+    right = logits.argmax(1) == CODES[test]
+    expected = [right[OWNER[test] == i].mean() for i in range(CLIENTS)]
+    assert found == pytest.approx(expected)
+    assert np.isfinite(here.score(told)).all()
+
+
+def test_only_fedavgs_shared_model_has_the_logistic_loss():
+    with pytest.raises(fa.NoFormula, match="least-squares heads"):
+        softmax_board().score(find("pfedme"))

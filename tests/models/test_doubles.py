@@ -213,26 +213,39 @@ def numbers():
     return fa.Federation.from_arrays(x, y, owner, seed=1)
 
 
-def test_numbers_have_levels_means_and_weights_that_vary(numbers):
-    double = fa.resemble(numbers)
+@pytest.fixture(scope="module")
+def number_double(numbers):
+    return fa.resemble(numbers)
+
+
+def test_numbers_have_levels_means_and_weights_that_vary(number_double):
+    double = number_double
     card = double.card
     assert card.label.low < 1.5 < card.label.high
     assert card.feature.low < 0.5 < card.feature.high
     length = np.sqrt(1 + 1 + 0.25)
     assert card.concept.low < 0.4 * np.sqrt(3) / length < card.concept.high
-    drawn = double.draw(clients=200, samples=50, held=20, seed=3)
-    again = fa.resemble(drawn).card
-    assert again.concept.value == pytest.approx(card.concept.value, rel=0.2)
+    drawn = double.draw(clients=200, samples=200, held=1, seed=3)
+    rows = np.column_stack([drawn.features, np.ones(len(drawn.owner))])
+    own = [  # with many samples, least squares of each client shows how its weights vary
+        np.linalg.lstsq(rows[drawn.owner == i], drawn.labels[drawn.owner == i, 0], rcond=None)[0]
+        for i in range(200)
+    ]
+    apart = np.std(own, axis=0)
+    aim = double.scales.effects * np.sqrt(double.laws.variances)
+    assert apart == pytest.approx(aim, rel=0.25)
     with pytest.raises(fa.InvalidInput, match="labels are numbers"):
         double.draw(alpha=1)
 
 
-def test_what_if_on_numbers(numbers, tmp_path):
-    found = fa.what_if(numbers, {"samples": [4, 24, 200]}, ["fedavg", "local_ridge", "pfedme"])
+def test_what_if_on_numbers(number_double, tmp_path):
+    found = fa.what_if(
+        number_double, {"samples": [4, 24, 200]}, ["fedavg", "local_ridge", "pfedme"]
+    )
     assert found.metric.lower
     assert found.at("samples", 200, "local_ridge").value == pytest.approx(1.0, abs=0.15)
     assert found.at("samples", 4, "pfedme").value < found.at("samples", 4, "local_ridge").value
-    again = fa.Double.load(fa.resemble(numbers).save(tmp_path / "numbers.safetensors"))
+    again = fa.Double.load(number_double.save(tmp_path / "numbers.safetensors"))
     assert again.task == "regression"
 
 
@@ -279,6 +292,7 @@ def test_the_crossing_is_where_the_curves_meet(answer):
 
 def test_the_command_takes_a_file_or_a_double(numbers, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedasym.models.doubles.BLOCKS", 2)
     numbers.save("clients.safetensors")
     told = ("--samples", "10,40", "--draws", "1", "--algorithms", "fedavg,rtfa")
     first = fedasym("what-if", "clients.safetensors", *told, "--save", "double.safetensors")
@@ -332,3 +346,14 @@ def numbers_file(folder):
 def test_intervals_say_what_is_clear():
     assert str(Interval(0.312, 0.25, 0.4)) == "0.31 [0.25, 0.4]"
     assert not Interval(0.1, 0.0, 0.2).is_clear
+
+
+def test_advice_may_end_in_what_if(numbers, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedasym.models.doubles.BLOCKS", 2)
+    advice = fa.advise(numbers, what_if=True)
+    assert "A newcomer with 5 samples" in str(advice)
+    assert json.loads(advice.to_json())["what_if"]["points"]
+    page = advice.write(tmp_path / "advice.html").read_text()
+    assert page.index('<section id="check">') < page.index('<section id="what-if">')
+    with pytest.raises(fa.InvalidInput, match="of a Federation"):
+        fa.advise(numbers.features, numbers.labels[:, 0], numbers.owner, what_if=True)

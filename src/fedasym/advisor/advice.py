@@ -31,6 +31,7 @@ from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, json_value, number
 from fedasym.core.privacy import Privacy
 from fedasym.core.runtime import write_file
+from fedasym.models.what_if import WhatIf
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.theory.contours import sample_support
@@ -170,6 +171,7 @@ class Advice(Result):
     privacy: what a privacy budget costs, where `advise` was given one.
     gain: for classes and many features, the gain of own models (rtfa) over the shared one on
         held-out samples, by least squares, in parts: label shift, feature shift and the rest.
+    what_if: the same algorithms with other numbers of samples and clients, where it was asked for.
 
     >>> import fedasym as fa
     >>> advice = fa.advise(
@@ -206,6 +208,7 @@ class Advice(Result):
     columns: str = ""
     privacy: PrivateSharing | None = None
     gain: GainParts | None = None
+    what_if: WhatIf | None = None
 
     def decompose(self) -> Decomposition:
         """The gain of own models in parts, as `train` has it of trained ones."""
@@ -233,6 +236,8 @@ class Advice(Result):
         answer = {LOSS: loss_answer, ACCURACY: accuracy_answer, LOG_LOSS: score_answer}[
             self.metric
         ](self)
+        if self.what_if is not None:
+            answer["what_if"] = json.loads(self.what_if.to_json())
         return json.dumps(answer, indent=2)
 
     @property

@@ -6,7 +6,7 @@ with held-out fits, doubt, recommend.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -47,6 +47,7 @@ from fedasym.advisor.crosscheck import (
     compare_accuracies,
     compare_losses,
     gcv_curves,
+    logistic_levels,
     regression_gains,
 )
 from fedasym.advisor.data import (
@@ -93,6 +94,8 @@ from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
 from fedasym.models import Model
+from fedasym.models.what_if import WhatIf
+from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
 from fedasym.training.decomposition import SHARES
 
@@ -109,6 +112,7 @@ def advise(
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
     privacy: Privacy | None = None,
+    what_if: bool = False,
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
@@ -126,6 +130,8 @@ def advise(
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
         dear, clients are advised to learn alone, and told from how many on sharing would pay.
         The statistics of the advice itself are not counted. Labels that are numbers.
+    what_if: also draw clients that resemble these, with other numbers of samples and clients, and
+        say what follows (`fa.what_if`); of a Federation.
 
     The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
@@ -178,9 +184,22 @@ def advise(
             )
         return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
+    if flag("what_if", what_if):
+        advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
+
+
+def foretell_clients(data: Any, recommended: str) -> WhatIf:
+    """What the recommended algorithm and its rivals would reach at other sizes."""
+    if not isinstance(data, Federation):
+        raise InvalidInput(
+            "what_if is True: clients are drawn to resemble those of a Federation; make one of the"
+            " arrays with fa.Federation.from_arrays"
+        )
+    names = [name for name in dict.fromkeys((recommended, "rtfa", *RIVALS)) if name in PAPER]
+    return foretell(data, algorithms=names)
 
 
 def advise_samples(
@@ -216,6 +235,9 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
     levels = ClientLevels.of(data) if intercept else None
     seen = pool_and_estimate(data.level() if intercept else data)
     structure = find_structure(seen)
+    if structure.between and not any(each.server.group_stage for each in beside):
+        name = f"ifca(clusters=2,between={structure.between:.2f})"
+        beside = [*beside, *resolve(name, None, MAML_STEP)]
     return assemble_regression(
         seen.summaries,
         estimate_power(seen) if structure.aligned else seen.estimates,
@@ -232,7 +254,8 @@ def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
     """Classes and many features: statistics, estimates and probes, then the assembled advice."""
     seen = look_at_clients(classes)
     fresh = estimate_from_held(seen)
-    return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
+    levels = logistic_levels(classes)
+    return assemble_classes(seen, seen.found if fresh is None else fresh, beside, levels)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
@@ -266,8 +289,8 @@ def are_few(data: ClientData, intercept: bool) -> bool:
     if intercept and not enough:
         raise InvalidInput(
             f"there are {samples} training samples for {unknowns} unknowns (features and the"
-            " intercept): how clients differ cannot be told from so few; name fewer features, or"
-            " give more samples"
+            " intercept): how clients differ cannot be estimated from so few; name fewer features,"
+            " or give more samples"
         )
     return enough
 
@@ -336,7 +359,7 @@ def assemble_regression(
     sizes = np.array([each.samples for each in summaries], dtype=float)
     kinds = SizeGroups.of(sizes)
     middle = float(kinds.samples[kinds.middle])
-    shared, alone = gcv_curves(summaries, "residual"), gcv_curves(summaries, "raw")
+    shared, alone = gcv_curves(summaries)
     unridged = [name for name, each in algorithms.items() if each.interpolates]
     blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()
     table = predict_regression(found, d, kinds, summaries, beside)
@@ -394,12 +417,17 @@ def advise_class_summaries(sent: Sequence[ClassSummary], beside: Sequence[Algori
         )
 
 
-def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algorithm]) -> Advice:
+def assemble_classes(
+    seen: ClassLook,
+    found: ClassMoments,
+    beside: Sequence[Algorithm],
+    levels: Mapping[str, float] | None = None,
+) -> Advice:
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
     world = estimate_world(found, seen.classes.count)
     table, ridges = predict_class_accuracies(found, world, shape)
-    table = compare_accuracies(table, seen.probes, world, shape, found)
+    table = compare_accuracies(table, seen.probes, world, shape, found, levels)
     evidence = ClassEvidence(
         seen.found.summaries,
         plain_estimates(found),

@@ -31,7 +31,7 @@ from fedasym.advisor.data import Classes, Coding
 from fedasym.advisor.statistics import spread_places
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK
-from fedasym.training.decomposition import Corrections, GainParts, HeldScores, correct_shifts
+from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts
 from fedasym.worlds.spectra import Spectrum
 
 # a ridge, as a share of the mean curvature: directions that a single client has seen stay finite
@@ -325,7 +325,7 @@ class ShiftRecorder:
             parts = [(client.X[half], codes[half], np.flatnonzero(~half)) for half in halves]
         for X, answers, known in parts:
             labels = codes[known].astype(int)
-            counts = np.bincount(labels, minlength=self.classes.count)
+            counts = np.bincount(labels, minlength=self.classes.count).astype(float)
             apart = client.X[known].sum(0) - counts @ self.means
             both = (self.widen(X @ others), answers, counts, self.widen(apart[None] @ others)[0])
             self.rows.append(both)
@@ -357,13 +357,10 @@ class ShiftRecorder:
             scale * np.array(shifts),
         )
         found = correct_shifts(held).plus(correct_shifts(held.swapped()))
-        owner = np.array(self.owner)
-        sums = (np.bincount(owner, each) for each in found[:5])
+        joined = found.of_clients(np.array(self.owner))
         curve = probes.measured(alone=False)
         best = int(np.argmax(curve.mean))
-        tested = np.bincount(owner, found.tested)
-        personal = np.nan_to_num(curve.right[:, best]) * tested
-        joined = Corrections(*sums, found.share, found.shrinkage)
+        personal = np.nan_to_num(curve.right[:, best]) * joined.tested
         return GainParts.of("rtfa", joined, personal)
 
 

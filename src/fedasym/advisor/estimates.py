@@ -18,8 +18,9 @@ import numpy as np
 import scipy.linalg
 import scipy.special
 import scipy.stats
+from numpy.typing import NDArray
 
-from fedasym.advisor.data import ClientData
+from fedasym.advisor.data import LEAST_CLIENTS, ClientData
 from fedasym.advisor.moments import (
     AxisVariances,
     CrossProducts,
@@ -29,8 +30,6 @@ from fedasym.advisor.moments import (
     squared_length,
 )
 from fedasym.advisor.statistics import (
-    TOGETHER,
-    Axes,
     AxisRows,
     Summary,
     axes_of,
@@ -43,7 +42,7 @@ from fedasym.advisor.statistics import (
     tails_of,
 )
 from fedasym.core.numbers import Array
-from fedasym.exact.least_squares import SharedSolution
+from fedasym.exact.least_squares import SharedSolution, leave_out
 from fedasym.exact.profile_likelihood import (
     DRAWS,
     MOST_JOINT,
@@ -324,6 +323,7 @@ class PooledClients:
     summaries: list[Summary]
     estimates: Estimates
     left_out: list[Array]  # residuals about the others' model along each client's axes
+    room: AxisRows | None  # clients along their axes; None where samples are scarce
 
 
 def pool_and_estimate(data: ClientData) -> PooledClients:
@@ -341,69 +341,77 @@ def pool_and_estimate(data: ClientData) -> PooledClients:
     group = (np.cumsum(data.sizes) - 1) // GROUP_ROWS
     edges = [0, *(np.flatnonzero(np.diff(group)) + 1), len(group)]
 
-    def look(place: int) -> list[tuple[Summary, Array]]:
+    def look(place: int, single: bool) -> list[tuple[Summary, Array]]:
         """A few clients: what is large is computed for all of them at once."""
         places = range(edges[place], edges[place + 1])
         given = [data.rows(each) for each in places]
-        turned = axes_of_each(given)
+        left = [y - X @ pool.theta for X, y in given]
+        both = [(X, np.column_stack([y, e])) for (X, y), e in zip(given, left, strict=True)]
+        turned = axes_of_each(both, single)
         rows = np.concatenate([axes.rows for axes in turned])
         counts = [len(axes.rows) for axes in turned]
         ends = np.cumsum(counts)[:-1]
-        seen = np.split(pool.root(rows), ends)
+        kept = None if room is None else room.G[room.edges[places[0]] : room.edges[places[-1] + 1]]
+        seen = np.split(pool.root(rows, kept), ends)
         strength = [empty_vector() for _ in places]
         if roomy:
             power = np.concatenate([axes.power for axes in turned])
             others = np.repeat([samples - axes.samples for axes in turned], counts)
             strength = np.split(strength_of(rows, power, pool, others), ends)
         out = []
-        for k, (X, y) in enumerate(given):
-            axes, left = turned[k], y - X @ pool.theta
-            about = pool.left_out(axes.rows, axes.labels, seen[k])
+        for k, axes in enumerate(turned):
+            labels, residuals = axes.labels.T
+            about = leave_out(seen[k], residuals)
+            if about is None:
+                if axes.rows.dtype != float:  # hardly any other client saw some direction
+                    return look(place, single=False)
+                about = pool.left_out(axes.rows, residuals)
             if room is not None:
-                room.put(places[k], axes, seen[k])
+                room.put(places[k], axes.power, residuals, axes.rest)
             summary = Summary(
                 data.parts[places[k]].name,
                 axes.samples,
                 data.dimension,
                 power=axes.power,
                 residual=about**2,
-                raw=axes.labels**2,
+                raw=labels**2,
                 rest=axes.rest,
-                tails=tails_of(left),
-                pooled=float(np.mean(left**2)),
+                tails=tails_of(left[k]),
+                pooled=float(np.mean(left[k] ** 2)),
                 strength=strength[k],
             )
             out.append((summary, about))
         return out
 
-    pairs = chain.from_iterable(in_threads(look, len(edges) - 1, data.dimension))
-    summaries, left_out = map(list, zip(*pairs, strict=True))
+    single = room is not None and room.single and pool.firm
+    pairs = in_threads(lambda place: look(place, single), len(edges) - 1, data.dimension)
+    summaries, left_out = map(list, zip(*chain.from_iterable(pairs), strict=True))
     if room is not None:
-        return PooledClients(
-            data, pool, summaries, estimate_by_likelihood(summaries, room.full()), left_out
-        )
+        found = estimate_by_likelihood(summaries, room.full())
+        return PooledClients(data, pool, summaries, found, left_out, room)
     if samples <= MOST_JOINT:
-        return PooledClients(
-            data, pool, summaries, estimate_jointly(summaries, draw_jointly(data)), left_out
-        )
+        found = estimate_jointly(summaries, draw_jointly(data))
+        return PooledClients(data, pool, summaries, found, left_out, None)
     first = fit_variances(summaries, "raw")
     summaries = [
         add_products(summary, axes_of(X, y), first.noise2, first.spread2)
         for summary, (X, y) in zip(summaries, data, strict=True)
     ]
-    return PooledClients(data, pool, summaries, estimate_by_moments(summaries), left_out)
+    return PooledClients(data, pool, summaries, estimate_by_moments(summaries), left_out, None)
 
 
 @dataclass(frozen=True)
 class Structure:
     """Standard errors by which displacements follow strong (above 0) or weak features; how far the
-    first common direction of the clients stands out, in standard deviations; and the kurtosis along
-    it, less what the model gives.
+    first common direction of the clients stands out, in standard deviations; the kurtosis along it,
+    less what the model gives; and, where clients fall into two groups along it, the share of
+    radius^2 that lies between these (0: not known).
     """
 
     alignment: float = 0.0
     direction: float = 0.0
     kurtosis: float = 0.0
+    between: float = 0.0
 
     @property
     def aligned(self) -> bool:
@@ -417,49 +425,56 @@ class Structure:
 
 
 def find_structure(seen: PooledClients) -> Structure:
-    """Look at some clients again, given noise and radius; nothing to see without a pooled model."""
-    data, found, d = seen.data, seen.estimates, seen.data.dimension
-    if found.scarce or not seen.pool.full:
-        return Structure()
-    samples = int(data.sizes.sum())
-    R = seen.pool.factor / np.sqrt(samples)
-    rng = np.random.default_rng(0)
-    places = spread_places(len(data.parts), STRUCTURE_CLIENTS)
-    drawn = [
-        rng.standard_normal((IMAGINED_FEDERATIONS, seen.left_out[place].size)) for place in places
-    ]
+    """Look at some clients again, given noise and radius; nothing to see without a pooled model.
 
-    def score(k: int, axes: Axes) -> tuple[Array, float, Array]:
-        place = places[k]
+    Rows along axes are G R, R the pool's factor: what was kept of the clients is enough.
+    """
+    found, d = seen.estimates, seen.data.dimension
+    if found.scarce or seen.room is None:
+        return Structure()
+    samples = int(seen.data.sizes.sum())
+    R = seen.pool.factor
+    rng = np.random.default_rng(0)
+    sums, widths = [], []
+    places = spread_places(len(seen.data.parts), STRUCTURE_CLIENTS)
+    for place in places:
         e, own = seen.left_out[place], seen.summaries[place]
-        v = found.noise2 + found.radius2 * axes.power / d
-        half = axes.rows / np.sqrt(v)[:, None]
-        g = half.T @ (e / np.sqrt(v))
+        drawn = rng.standard_normal((IMAGINED_FEDERATIONS, e.size))
+        v = found.noise2 + found.radius2 * own.power / d
+        G = seen.room.G[seen.room.part(place)]
+        sums.append(np.vstack([e / v, drawn / np.sqrt(v)]).astype(G.dtype, copy=False) @ G)
         # |R row|^2 along each axis
         strong = (own.strength * (samples - own.samples) + own.power) * own.power / samples
-        mine = float((R @ g) @ (R @ g)) / float((strong / v).sum()) - float(g @ g) / float(
-            (half**2).sum()
-        )
-        return unit_vectors(g), mine, unit_vectors(drawn[k] @ half)
-
-    def look(group: int) -> list[tuple[Array, float, Array]]:
-        some = range(group * TOGETHER, min((group + 1) * TOGETHER, places.size))
-        turned = axes_of_each([data.rows(places[k]) for k in some])
-        return [score(k, axes) for k, axes in zip(some, turned, strict=True)]
-
-    found_scores = chain.from_iterable(in_threads(look, -(-places.size // TOGETHER), d))
-    scores, contrast, imagined = zip(*found_scores, strict=True)
-    off = np.array(contrast)
+        widths.append([float((strong / v).sum()), float((own.power / v).sum())])
+    # g of each client, and as the model might have drawn it
+    vectors = (np.concatenate(sums) @ R).reshape(len(sums), -1, R.shape[1])
+    g = vectors[:, 0]
+    through = ((g @ R.T) ** 2).sum(1) / samples
+    strong, plain = np.array(widths).T
+    off = through / strong - (g**2).sum(1) / plain
     alignment = float(off.mean() / max(off.std(ddof=1) / np.sqrt(off.size), 1e-300))
-    top, along = first_direction(np.array(scores))
-    by_chance = [first_direction(each) for each in np.stack(imagined, axis=1)]
+    (top, along), *by_chance = map(first_direction, unit_vectors(vectors).swapaxes(0, 1))
     tops = np.array([each[0] for each in by_chance])
     direction = float((top - tops.mean()) / max(tops.std(ddof=1), 1e-300))
-    return Structure(
-        alignment,
-        direction,
-        excess_kurtosis(along) - float(np.mean([excess_kurtosis(each[1]) for each in by_chance])),
-    )
+    by_model = float(np.mean([excess_kurtosis(each[1]) for each in by_chance]))
+    structure = Structure(alignment, direction, excess_kurtosis(along) - by_model)
+    if not structure.clustered:
+        return structure
+    return replace(structure, between=share_between(seen, places, along > 0))
+
+
+def share_between(seen: PooledClients, places: NDArray[np.intp], first: NDArray[np.bool_]) -> float:
+    """The share of radius^2 between two groups of clients: what is not left within them, where
+    each has a pooled model and a radius of its own; 0 where a group has too few samples.
+    """
+    data, within = seen.data, []
+    for mine in (places[first], places[~first]):
+        part = replace(data, parts=tuple(data.parts[place] for place in mine))
+        if len(mine) < LEAST_CLIENTS or part.sizes.sum() < LEAST_ROOM * data.dimension:
+            return 0.0
+        within.append(len(mine) * pool_and_estimate(part).estimates.radius2)
+    left = sum(within) / places.size / max(seen.estimates.radius2, 1e-300)
+    return float(np.clip(1 - left, 0.0, 1.0))
 
 
 def unit_vectors(vectors: Array) -> Array:
@@ -488,20 +503,22 @@ def estimate_power(seen: PooledClients) -> Estimates:
     and the draws of noise and radius are those of a power that is drawn as well: parabolas through
     the three, draw by draw, since draws have the same order at every power.
     """
-    data = seen.data
-    values, Q = np.linalg.eigh(seen.pool.factor.T @ seen.pool.factor / data.sizes.sum())
+    data, room, R = seen.data, seen.room, seen.pool.factor
+    assert room is not None
+    values, Q = np.linalg.eigh(R.T @ R / data.sizes.sum())
     values = np.maximum(values, 1e-12 * values[-1])
     kept = []
     for place in spread_places(len(data.parts), STRUCTURE_CLIENTS):
-        axes = axes_of(*data.rows(place))
-        kept.append((seen.summaries[place], axes.rows @ Q, seen.left_out[place]))
+        rows = room.G[room.part(place)] @ (R @ Q)
+        kept.append((seen.summaries[place], rows, seen.left_out[place]))
     fits = {float(power): fit_power(kept, values, float(power)) for power in SHIFT_POWERS}
     near = float(
         np.clip(min(fits, key=lambda power: fits[power][0]), SHIFT_POWERS[1], SHIFT_POWERS[-2])
     )
     beside = near + POWER_STEP * np.array([-1.0, 0.0, 1.0])
     found = [
-        estimate_along(seen, Q, shift_energies(values, power), fits[power][1]) for power in beside
+        estimate_along(seen, room, R @ Q, shift_energies(values, power), fits[power][1])
+        for power in beside
     ]
     low, middle, high = (each.deviance for each in found)
     bend = max(low - 2 * middle + high, LEAST_BEND)
@@ -538,18 +555,21 @@ def parabola(values: Array, at: Array) -> Array:
 
 
 def estimate_along(
-    seen: PooledClients, Q: Array, stretch: Array, along: list[Summary]
+    seen: PooledClients, kept: AxisRows, RQ: Array, stretch: Array, along: list[Summary]
 ) -> Estimates:
-    """The restricted likelihood along the axes of X W X', W = Q diag(stretch) Q'."""
+    """The restricted likelihood along the axes of X W X', W = Q diag(stretch) Q'; X = G R."""
     room = AxisRows(seen.data, seen.pool)
-    for place, (X, y) in enumerate(seen.data):
-        axes = axes_of(X, y)
-        turned = axes.rows @ Q
-        x, U = np.linalg.eigh((turned * stretch) @ turned.T)
-        room.put(
-            place,
-            replace(axes, power=np.maximum(x, 0), rows=U.T @ axes.rows, labels=U.T @ axes.labels),
-        )
+    half = (RQ * np.sqrt(stretch)).astype(kept.G.dtype)
+
+    def turn(place: int) -> None:
+        part = kept.part(place)
+        G = kept.G[part]
+        rows = (G @ half).astype(float, copy=False)
+        x, U = np.linalg.eigh(rows @ rows.T)
+        room.G[part] = U.T.astype(G.dtype, copy=False) @ G
+        room.put(place, np.maximum(x, 0), U.T @ kept.u[part], kept.rest[place])
+
+    in_threads(turn, len(seen.data.parts), seen.data.dimension)
     return estimate_by_likelihood(seen.summaries, room.full(), along)
 
 

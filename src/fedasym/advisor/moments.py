@@ -43,6 +43,7 @@ from fedasym.advisor.statistics import (
     stack_field,
 )
 from fedasym.core.numbers import Array
+from fedasym.exact.profile_likelihood import in_threads
 
 if TYPE_CHECKING:
     from fedasym.advisor.estimates import Estimates
@@ -50,6 +51,7 @@ if TYPE_CHECKING:
 DRAWN_CLIENTS = 200
 DRAWING_WORK = 2e9  # multiplications that these clients may cost
 FEWEST_DRAWN = 30
+DRAWN_TOGETHER = 16
 REWEIGHTINGS = 200
 SETTLED = 1e-12
 PROBE_VECTORS = 16
@@ -257,7 +259,7 @@ class Variation:
 def estimate_variation(summaries: Sequence[Summary], about: AxisVariances) -> Variation:
     """From squares along axes and their common variances."""
     wide = squares_excess(summaries, about) * (1 + max(kurtosis_of(summaries)[0], 0.0) / 2)
-    scores, J = map(np.array, zip(*(fisher(each, about) for each in summaries), strict=True))
+    scores, J = fisher(summaries, about)
     # elsewhere a client's own noise and radius cannot be told apart
     apart = np.linalg.det(J) > 1e-3 * J[:, 0, 0] * J[:, 1, 1]
     if apart.sum() < 2:
@@ -269,17 +271,26 @@ def estimate_variation(summaries: Sequence[Summary], about: AxisVariances) -> Va
     return Variation(noise_z, noise_cv, radius_z, radius_cv)
 
 
-def fisher(client: Summary, about: AxisVariances) -> tuple[Array, Array]:
-    """Score and information of (log noise^2, log radius^2) of one client at the common values."""
-    v = np.maximum(about.noise2 + about.spread2 * client.power / client.dimension, 1e-300)
-    parts = np.column_stack([about.noise2 / v, 1 - about.noise2 / v])
-    extra = client.samples - client.power.size
-    score = parts.T @ (client.residual / v - 1) / 2
-    information = parts.T @ parts / 2
-    if extra and about.noise2 > 0:
-        score[0] += (client.rest / about.noise2 - extra) / 2
-        information[0, 0] += extra / 2
-    return np.asarray(score), np.asarray(information)
+def fisher(summaries: Sequence[Summary], about: AxisVariances) -> tuple[Array, Array]:
+    """Scores (m, 2) and information (m, 2, 2) of each client's (log noise^2, log radius^2) at the
+    common values.
+    """
+    owner, m = field_owners(summaries), len(summaries)
+    x, residual = stack_field(summaries, "power"), stack_field(summaries, "residual")
+    v = np.maximum(about.noise2 + about.spread2 * x / summaries[0].dimension, 1e-300)
+    parts = np.stack([about.noise2 / v, 1 - about.noise2 / v])
+
+    def add_up(values: Array) -> Array:
+        return np.bincount(owner, values, m) / 2
+
+    scores = np.stack([add_up(part * (residual / v - 1)) for part in parts], axis=1)
+    information = np.stack([[add_up(a * b) for a in parts] for b in parts]).transpose(2, 0, 1)
+    if about.noise2 > 0:
+        extra = np.array([each.samples - each.power.size for each in summaries], dtype=float)
+        rest = np.array([each.rest for each in summaries])
+        scores[:, 0] += np.where(extra, rest / about.noise2 - extra, 0.0) / 2
+        information[:, 0, 0] += extra / 2
+    return scores, np.asarray(information)
 
 
 def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
@@ -294,12 +305,16 @@ def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
 
 def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
     """Variance of squares within clients over the Gaussian one: 1, or more with products."""
-    above = below = 0.0
-    for each in (client for client in summaries if client.power.size > 1):
-        v = np.maximum(about.noise2 + about.spread2 * each.power / each.dimension, 1e-300)
-        ratio = each.residual / v
-        above += float(((ratio - ratio.mean()) ** 2).sum())
-        below += 2 * (ratio.size - 1) * float(ratio.mean()) ** 2
+    several = [client for client in summaries if client.power.size > 1]
+    if not several:
+        return 1.0
+    owner, x = field_owners(several), stack_field(several, "power")
+    v = np.maximum(about.noise2 + about.spread2 * x / several[0].dimension, 1e-300)
+    ratio = stack_field(several, "residual") / v
+    count = np.bincount(owner)
+    mean = np.bincount(owner, ratio) / count
+    above = float(((ratio - mean[owner]) ** 2).sum())
+    below = float((2 * (count - 1) * mean**2).sum())
     return max(above / below, 1.0) if below > 0 else 1.0
 
 
@@ -325,6 +340,9 @@ class PartedLoss(NamedTuple):
     alone: bool
 
 
+Drawn = tuple[Array, Array, Array, Array]  # rows, shift, optimum and noise of a client
+
+
 def lacking_variance(
     found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, PartedLoss]
 ) -> dict[str, float]:
@@ -334,19 +352,32 @@ def lacking_variance(
     energy = s**found.power / (s**found.power).sum()
     centre = np.sqrt(max(found.norm2 - found.radius2, 0.0) / dimension)
     count = affordable_draws(sizes, dimension)
-    scores, lost = [], []
-    for samples in np.resize(sizes[spread_places(sizes.size, count)].astype(int), count):
-        X = rng.standard_normal((samples, dimension)) * np.sqrt(s)
+    samples = np.resize(sizes[spread_places(sizes.size, count)].astype(int), count)
+
+    def draw_client(n: int) -> Drawn:
+        X = rng.standard_normal((n, dimension)) * np.sqrt(s)
         shift = np.sqrt(found.radius2 * energy) * rng.standard_normal(dimension)
         whole = centre * rng.standard_normal(dimension) + shift
-        noise = np.sqrt(found.noise2) * rng.standard_normal(samples)
+        return X, shift, whole, np.sqrt(found.noise2) * rng.standard_normal(n)
+
+    def judge(X: Array, shift: Array, whole: Array, noise: Array) -> tuple[Any, list[float]]:
         about = axes_of(X, X @ shift + noise)
         alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
         shared = score_variances(about, found.noise2, found.radius2)
-        scores.append((*shared, *score_variances(alone, found.noise2, found.norm2)))
+        scores = (*shared, *score_variances(alone, found.noise2, found.norm2))
         drawn = {True: (alone, whole), False: (about, shift)}  # by whether clients are alone
-        lost.append([fit_loss(*drawn[each.alone], s, each.ratio) for each in losses.values()])
-    moved = client_influences(scores)
+        return scores, [fit_loss(*drawn[each.alone], s, each.ratio) for each in losses.values()]
+
+    seen: list[tuple[Any, list[float]]] = []
+    while len(seen) < count:  # a few at a time: so many are kept
+        some = [draw_client(n) for n in samples[len(seen) : len(seen) + DRAWN_TOGETHER]]
+
+        def judge_place(k: int, some: list[Drawn] = some) -> tuple[Any, list[float]]:
+            return judge(*some[k])
+
+        seen += in_threads(judge_place, len(some), dimension)
+    scores, lost = zip(*seen, strict=True)
+    moved = client_influences(list(scores))
     out = {}
     for (name, each), L in zip(losses.items(), np.array(lost).T, strict=True):
         at, spread2 = (2, found.norm2) if each.alone else (1, found.radius2)

@@ -31,7 +31,8 @@ RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client a
 def advice_text(advice: Advice) -> str:
     """The whole page, as the metric has it."""
     write = {LOSS: regression_page, ACCURACY: class_page}.get(advice.metric, score_page)
-    return write(advice)
+    text = write(advice)
+    return text if advice.what_if is None else f"{text}\n\n{advice.what_if}"
 
 
 def regression_page(advice: Advice) -> str:

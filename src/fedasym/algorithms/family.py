@@ -322,8 +322,8 @@ VERBS = ("predict", "simulate", "fit", "train", "deploy")
 def verbs_of(algorithm: Algorithm) -> list[str]:
     """What can be done with an algorithm, from what its stages have.
 
-    >>> verbs_of(REGISTRY["rtfa"]), verbs_of(REGISTRY["local"])[-1]
-    (['predict', 'simulate', 'fit', 'train', 'deploy'], 'train')
+    >>> verbs_of(REGISTRY["rtfa"]), verbs_of(REGISTRY["ifca"])
+    (['predict', 'simulate', 'fit', 'train', 'deploy'], ['predict', 'simulate', 'fit', 'train'])
     """
     server, client = algorithm.stages
     weighed = algorithm.shares_nothing or server.owns("weight") or server.group_stage is not None
@@ -331,10 +331,9 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
     takes = algorithm.shares_nothing or server.owns("step") or server.reads_sums
     trained = takes and (client.step_count == 0 or client.owns("step"))
     trained = trained and not (server.untrainable or client.untrainable)
-    deployed = trained and not algorithm.shares_nothing and not server.has_memory()
+    deployed = trained and not server.start_models
     formulas = weighed and filtered and algorithm.correction is None
     able = dict.fromkeys(("predict", "simulate", "fit"), formulas)
-    able["fit"] = formulas and server.group_stage is None
     able |= {"train": trained, "deploy": deployed}
     return [verb for verb in VERBS if able[verb]]
 

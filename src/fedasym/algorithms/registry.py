@@ -179,7 +179,13 @@ class Algorithm:
         steps = {} if self.shares_nothing else {"server_step": list(STEPS)}
         if self.personalise.step_count != 0 and "local_step" not in self.personalise.settings():
             steps["local_step"] = list(STEPS)
-        return steps | {name: list(each.grid) for name, each in self.settings.items() if each.grid}
+        own = {
+            name: list(each.grid)
+            for stage in self.parts.values()
+            for name, each in stage.settings().items()
+            if each.grid and name in stage.relevant_settings()
+        }
+        return steps | own
 
     def with_steps(self, name: str, step: float, steps: int = 1) -> Algorithm:
         """The same shared model under another name, then so many own steps of a size from it."""
@@ -368,7 +374,7 @@ def with_shares(algorithm: Algorithm, correction: ScoreStage | None = None) -> A
     if algorithm.correction is not None:
         return algorithm
     added = Share() if correction is None else correction
-    tuned = {name: each.grid for name, each in added.settings().items() if each.grid}
+    tuned = {name: list(each.grid) for name, each in added.settings().items() if each.grid}
     return replace(
         algorithm,
         name=f"{algorithm.name}{SHARED}",
@@ -467,7 +473,7 @@ def read_entry_points() -> dict[str, Algorithm]:
         if isinstance(algorithm, Algorithm):
             found[algorithm.name] = algorithm
             continue
-        told = algorithm if isinstance(algorithm, str) else "it is no fa.Algorithm"
+        told = algorithm if isinstance(algorithm, str) else "it is not an fa.Algorithm"
         warnings.warn(
             f"{point.value!r} of an installed package is left out: {told}; mend or uninstall it",
             stacklevel=2,
@@ -531,7 +537,7 @@ def read_call(entry: str, more: Mapping[str, Algorithm] | None) -> Algorithm:
             number = math.nan
         if not equals or math.isnan(number):
             raise InvalidInput(
-                f"algorithm is {entry!r}: {part.strip()!r} is no setting and its number; write"
+                f"algorithm is {entry!r}: {part.strip()!r} is not a setting with a number; write"
                 f" {base}(setting=number)"
             )
         values[name] = int(number) if number.is_integer() else number
@@ -566,7 +572,7 @@ def import_algorithm(path: str) -> Algorithm:
         ) from None
     if not isinstance(found, Algorithm):
         raise InvalidInput(
-            f"algorithm is {path!r}: it is a {type(found).__name__}, no fa.Algorithm"
+            f"algorithm is {path!r}: it is a {type(found).__name__}, not an fa.Algorithm"
         )
     return found
 
@@ -582,6 +588,27 @@ def requested_algorithms(algorithms: Any, default: Iterable[str]) -> list[str | 
     return read_list(
         "algorithms", algorithms, "give names or Algorithm objects; leave it out for all"
     )
+
+
+def equality_notes(algorithms: Iterable[Algorithm]) -> list[str]:
+    """The sentences that say whom algorithms equal; those that end at one place share theirs.
+
+    >>> equality_notes([find("scaffold"), find("feddyn"), find("afl")])[0]
+    'scaffold and feddyn end where fedavg does, by other rounds: same limit.'
+    """
+    told = [each for each in algorithms if each.note]
+    groups: dict[str, list[Algorithm]] = {}
+    for each in told:
+        groups.setdefault(each.limit_of or each.name, []).append(each)
+    notes = []
+    for target, group in groups.items():
+        if len(group) == 1:
+            notes.append(group[0].note)
+            continue
+        *first, last = (each.name for each in group)
+        names = f"{', '.join(first)} and {last}"
+        notes.append(f"{names} end where {target} does, by other rounds: same limit.")
+    return notes
 
 
 def asks_for_all(algorithms: Any) -> bool:

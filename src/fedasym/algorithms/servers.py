@@ -65,7 +65,7 @@ class ControlVariates(AverageRounds):
         own, common = state
         return w - rate * (gradient(w) - own + common), state
 
-    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:
         """c_i - c + (W - w)/(K eta), and by how much that is more than before."""
         own, common = state
         later = own - common + (start - w) / (steps * rate)
@@ -104,7 +104,7 @@ class DynamicPenalty(AverageRounds):
         own, _ = state
         return w - rate * (gradient(w) - own + self.penalty * (w - start)), state
 
-    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:
         """The vector h_i - penalty (w - W)."""
         return state[0] - self.penalty * (w - start), None
 
@@ -127,7 +127,7 @@ class NormalisedSteps(AverageRounds):
         default=1, least=1, meaning="passes over a client's samples in a round, at most"
     )
 
-    def count_steps(self, samples: int, batch: int, steps: int) -> int:
+    def client_steps(self, samples: int, batch: int, steps: int) -> int:
         """The batches of its passes, at most those of the round."""
         return min(steps, self.local_epochs * -(-samples // batch))
 
@@ -145,7 +145,7 @@ class NormalisedSteps(AverageRounds):
         """Plain descent."""
         return w - rate * gradient(w), state
 
-    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:
         """The change per step, and the number of steps."""
         return (), ((w - start) / steps, steps)
 
@@ -249,14 +249,15 @@ class PersonalRounds(AverageRounds):
         self, w: Any, start: Any, gradient: Gradient, rate: Any, state: Any
     ) -> Any:
         """W - eta g(w), and v - alpha (g(v) + ridge (v - W))."""
-        parts: Any = gradient
+        parts: Any = gradient  # which has more than a call
+        ridge: Any = self.ridge
         own, common = state
         own = parts.own(own) + parts.common(start)
-        pulled = parts(own) + self.penalty * self.ridge * (own - start)
+        pulled = parts(own) + self.penalty * ridge * (own - start)
         later = own - self.local_step * parts.own(pulled)
         return w - rate * parts(w), (later, common)
 
-    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:
         """The own model v is kept."""
         return state[0], None
 
@@ -320,7 +321,7 @@ class ClusterModels(ServerStage):
         """Plain descent."""
         return w - rate * gradient(w), state
 
-    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:
         """For each group its model, if it is the client's, and whether it is."""
         return (), tuple((c * w, c) for c in state)
 

@@ -420,7 +420,7 @@ class ServerStage(Stage, eq=False):
         """How many models, one for each group of clients, `init_server` begins with beside w."""
         return 0
 
-    def count_steps(self, samples: int, batch: int, steps: int) -> int:
+    def client_steps(self, samples: int, batch: int, steps: int) -> int:
         """How many of a round's local steps a client of so many samples takes: all of them."""
         return steps
 
@@ -451,7 +451,7 @@ class ServerStage(Stage, eq=False):
         """
         return start, state
 
-    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:
         """After a client's steps: what it keeps until its next draw, and what else it sends.
 
         steps: how many it took.

@@ -184,6 +184,7 @@ def advise(
     json: Annotated[bool, Parameter(negative="")] = False,
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
+    what_if: Annotated[bool, Parameter(negative="")] = False,
     federated: Annotated[bool, Parameter(negative="")] = False,
     epsilon: float | None = None,
     delta: float = 1e-6,
@@ -207,6 +208,8 @@ def advise(
         Run the confirming experiment too: seconds.
     report
         Write the page as HTML to this file.
+    what_if
+        End in what would be with other numbers of samples and clients.
     federated
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it.
@@ -216,8 +219,8 @@ def advise(
     delta
         Of the privacy budget; well below 1/clients.
     """
-    others = {"--json": json, "--confirm": confirm, "--report": report, "--plot": plot}
-    others["--algorithms"] = algorithms
+    others: dict[str, object] = {"--json": json, "--confirm": confirm, "--report": report}
+    others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
     others["--epsilon"] = epsilon
     if federated:
         advise_federation(data, columns, others)
@@ -226,7 +229,7 @@ def advise(
 
     federation = read_federation(data, columns, show=not json)
     budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
-    advice = advised(federation, algorithms=names(algorithms), privacy=budget)
+    advice = advised(federation, algorithms=names(algorithms), privacy=budget, what_if=what_if)
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
@@ -253,6 +256,8 @@ def what_if(
 ) -> None:
     """What every algorithm would reach with more or fewer samples, clients, or other class shares.
 
+    Example: fedasym what-if shops --label sales --client shop --samples 10,50
+
     Parameters
     ----------
     data
@@ -275,7 +280,7 @@ def what_if(
     from fedasym.models.doubles import KIND, Double
 
     given = {"samples": samples, "clients": clients, "alpha": alpha}
-    vary = {name: numbers(name, text) for name, text in given.items() if text is not None}
+    vary = {name: numbers(name, text) or [] for name, text in given.items() if text is not None}
     double = (
         Double.load(data)
         if holds_kind(data, KIND)
@@ -456,9 +461,11 @@ def deploy(
     print("docs/how-to/flower.md goes from data on three machines to a running federation.")
 
 
-@app.command(group=TRAINING)
-def digest(folder: str, /) -> None:
+@app.command(name="digest", group=TRAINING)
+def print_digest(folder: str, /) -> None:
     """Print the digest of a Flower app, by which owners of nodes say that it may run.
+
+    Example: fedasym digest app
 
     Parameters
     ----------
@@ -470,8 +477,8 @@ def digest(folder: str, /) -> None:
     print(digest_app(folder))
 
 
-@app.command(group=TRAINING)
-def node(
+@app.command(name="node", group=TRAINING)
+def run_node(
     policy: str,
     /,
     *,
@@ -482,6 +489,8 @@ def node(
     port: int = 9094,
 ) -> None:
     """Start a node of a federation for the data of a policy, which runs no app but those it lists.
+
+    Example: fedasym node policy.toml --superlink 127.0.0.1:9092 --insecure
 
     Parameters
     ----------

@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, check_seed, notebook_text, one_float, plural, whole
-from fedasym.core.runtime import few_threads, read_arrays, write_arrays
+from fedasym.core.runtime import UNREADABLE, few_threads, read_arrays, write_arrays
 from fedasym.data.federation import Federation, check_federation
 from fedasym.exact.draws import seeded_generator
 from fedasym.exact.estimators import fit as fit_linear
@@ -96,9 +96,9 @@ class HeterogeneityCard:
             told = like if self.label.low > 50 else f"{like} {self.label} would make them"
             lines.append(f"  label shift     class shares {told}")
             moved = f"all samples of a client moved by {self.feature} standard deviations"
-            lines.append(f"  feature shift   {moved if self.feature.is_clear else 'none for sure'}")
+            lines.append(f"  feature shift   {moved if self.feature.is_clear else 'none is clear'}")
             moved = f"each class of a client moved by {self.concept} standard deviations"
-            lines.append(f"  concept shift   {moved if self.concept.is_clear else 'none for sure'}")
+            lines.append(f"  concept shift   {moved if self.concept.is_clear else 'none is clear'}")
         else:
             lines.append(f"  level shift     clients' levels vary by {self.label} of the noise")
             lines.append(f"  feature shift   clients' means vary by {self.feature} of a deviation")
@@ -180,10 +180,11 @@ class Double:
         if isinstance(self.laws, NumberLaws):
             if alpha is not None:
                 raise InvalidInput("alpha is given, and the labels are numbers: leave it out")
-            x, y, owner, split = self.laws.draw(m, sizes, seed, self.scales)
+            rows: tuple[Any, ...] = self.laws.draw(m, sizes, seed, self.scales)
         else:
             shares = self._draw_shares(like, alpha, rng)
-            x, y, owner, split = self.laws.draw(shares, sizes, seed, self.scales)
+            rows = self.laws.draw(shares, sizes, seed, self.scales)
+        x, y, owner, split = rows
         return Federation(
             x, y, tuple(range(m)), owner, split, mask=None, classes=self.classes, **told
         )
@@ -253,7 +254,7 @@ class Double:
                 shape = (len(sizes), len(laws.means))
                 if arrays["counts"].shape != shape or len(classes) != shape[1]:
                     raise ValueError
-            return cls(
+            found = cls(
                 laws,
                 None if classes is None else tuple(classes),
                 sizes,
@@ -265,7 +266,11 @@ class Double:
                 arrays["goal_error"],
                 HeterogeneityCard(**card),
             )
-        except (KeyError, ValueError, TypeError, IndexError, AttributeError):
+            with np.errstate(all="ignore"):  # parts that fit together give clients and words
+                found.draw(clients=2, samples=2, held=1)
+                str(found)
+            return found
+        except (*UNREADABLE, IndexError, ArithmeticError, np.linalg.LinAlgError):
             raise InvalidInput(
                 f"{path} is damaged: its parts do not fit together; save the double again"
             ) from None
@@ -277,7 +282,7 @@ class Double:
         return notebook_text(self)
 
 
-def describe_laws(laws: ClassLaws | NumberLaws) -> tuple[dict[str, Array], dict[str, Any]]:
+def describe_laws(laws: ClassLaws | NumberLaws) -> tuple[dict[str, Any], dict[str, Any]]:
     """The numbers as arrays in single precision, and the rest as plain values."""
     arrays: dict[str, Any] = {}
     about: dict[str, Any] = {}

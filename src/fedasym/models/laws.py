@@ -45,6 +45,7 @@ LEAST_CELL = 0.05  # a cell that is nearly all of its class says nothing of how 
 DISTINCT = 3.0  # standard errors by which two laws differ
 NOTABLE = 0.02  # and the share of samples nearest to another class
 FARTHER = 0.1  # and the share of squared distances
+BALANCING = 30  # turns in which shares are scaled to the classes' total, and to one
 LOG_TOTAL = (-6.0, 9.0)  # range of the logarithm of a Dirichlet law's total
 
 
@@ -114,13 +115,21 @@ class ShareLaw:
     def draw_shares(
         self, clients: int, rng: np.random.Generator, counts: Array | None = None
     ) -> Array:
-        """Class shares of so many clients; given the counts of each, by their posterior law."""
+        """Class shares of so many clients; given the counts of each, by their posterior law.
+
+        Without counts, all clients together have the classes as often as the base, as where one
+        pool is dealt out: few clients of a few classes each would miss some.
+        """
         shape = np.tile(self.total * self.base, (clients, 1))
         if counts is not None:
             shape = shape + counts
         logs = np.log(rng.standard_gamma(shape + 1)) - rng.standard_exponential(shape.shape) / shape
         weights = np.exp(logs - logs.max(1, keepdims=True))
-        return np.asarray(weights / weights.sum(1, keepdims=True))
+        weights /= weights.sum(1, keepdims=True)
+        for _ in range(BALANCING if counts is None else 0):
+            weights *= self.base / np.maximum(weights.mean(0), 1e-300)
+            weights /= weights.sum(1, keepdims=True)
+        return np.asarray(weights)
 
 
 @dataclass(frozen=True, eq=False)

@@ -195,7 +195,8 @@ def what_if(
                 for draw in range(rounds):
                     if progress is not None:
                         progress(done / total, f"{quantity} {value:g}")
-                    drawn = double.draw(**{quantity: value}, held=HELD, seed=seed + draw)
+                    told: dict[str, Any] = {quantity: value}
+                    drawn = double.draw(**told, held=HELD, seed=seed + draw)
                     scores[draw] = score_clients(drawn, chosen)
                     done += 1
                 spread = scores.std(0, ddof=1) / np.sqrt(rounds) if rounds > 1 else 0 * scores[0]

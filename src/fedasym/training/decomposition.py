@@ -88,8 +88,31 @@ class Corrections(NamedTuple):
 
     def plus(self, other: Corrections) -> Corrections:
         """Two parts of the samples together; the choices are the first one's."""
-        sums = (mine + theirs for mine, theirs in zip(self[:5], other[:5], strict=True))
-        return Corrections(*sums, self.share, self.shrinkage)
+        return Corrections(
+            self.shared + other.shared,
+            self.shares + other.shares,
+            self.centred + other.centred,
+            self.both + other.both,
+            self.tested + other.tested,
+            self.share,
+            self.shrinkage,
+        )
+
+    def of_clients(self, owner: NDArray[np.intp]) -> Corrections:
+        """Sums over rows of the same owner."""
+
+        def total(values: Array) -> Array:
+            return np.asarray(np.bincount(owner, values), float)
+
+        return Corrections(
+            total(self.shared),
+            total(self.shares),
+            total(self.centred),
+            total(self.both),
+            total(self.tested),
+            self.share,
+            self.shrinkage,
+        )
 
 
 def tried_shares() -> list[ScoreStage | None]:
@@ -121,13 +144,14 @@ def correct_shifts(held: HeldScores) -> Corrections:
     measured = ~held.chooses
 
     def by_client(values: Flags) -> Array:
-        return np.bincount(held.owner[measured], values[measured], minlength=clients)
+        counted = np.bincount(held.owner[measured], values[measured], minlength=clients)
+        return np.asarray(counted, float)
 
     return Corrections(
-        *(
-            by_client(held.right(*each))
-            for each in ((None, None), (share, None), (None, shrinkage), (joint, shrinkage))
-        ),
+        by_client(held.right(None, None)),
+        by_client(held.right(share, None)),
+        by_client(held.right(None, shrinkage)),
+        by_client(held.right(joint, shrinkage)),
         by_client(np.ones(len(held.labels), dtype=bool)),
         share,
         shrinkage,
@@ -144,7 +168,7 @@ class Amount(NamedTuple):
         return f"{100 * self.value:+.1f} ± {100 * self.error:.1f}"
 
 
-def difference(right: Array, tested: Array) -> Amount:
+def pooled_difference(right: Array, tested: Array) -> Amount:
     """The sum of `right` over all samples, with the error of a ratio over clients."""
     used = tested > 0
     total, m = float(tested.sum()), int(used.sum())
@@ -188,12 +212,19 @@ class GainParts:
         total = max(float(tested.sum()), 1.0)
         label = (shares - shared + both - centred) / 2
         feature = (centred - shared + both - shares) / 2
-        told = (personal - shared, label, feature, personal - both, personal - shares)
         return cls(
             algorithm,
-            *(float(each.sum()) / total for each in (shared, shares, centred, both, personal)),
-            *(difference(each, tested) for each in told),
-            settings=settings_of(found.share),
+            float(shared.sum()) / total,
+            float(shares.sum()) / total,
+            float(centred.sum()) / total,
+            float(both.sum()) / total,
+            float(personal.sum()) / total,
+            pooled_difference(personal - shared, tested),
+            pooled_difference(label, tested),
+            pooled_difference(feature, tested),
+            pooled_difference(personal - both, tested),
+            pooled_difference(personal - shares, tested),
+            settings_of(found.share),
         )
 
     @property
@@ -384,17 +415,23 @@ def count_labels(federation: Federation, padding: bool) -> tuple[Array, Array]:
     side, owner = (
         np.broadcast_to(each[axes], real.shape) for each in (federation.split > 0, federation.owner)
     )
-    where = (side[real].astype(int), owner[real], federation.labels[real])
-    np.add.at(counts, where, 1)
+    sides = side[real].astype(np.intp)
+    owners = np.asarray(owner[real], np.intp)
+    np.add.at(counts, (sides, owners, np.asarray(federation.labels[real], np.intp)), 1)
     return counts[0], counts[1]
 
 
 def join_parts(name: str, found: Sequence[tuple[Corrections, Array]]) -> GainParts:
     """Several runs of one algorithm: means by client over runs, so that errors are over clients."""
+    total, personal = found[0]
+    for more, right in found[1:]:
+        total, personal = total.plus(more), personal + right
     many = len(found)
-    sums = [sum(each[0][place] for each in found) / many for place in range(5)]
-    personal = sum(each[1] for each in found) / many
-    first = found[0][0]
-    return GainParts.of(
-        name, Corrections(*sums, first.share, first.shrinkage), np.asarray(personal)
+    mean = total._replace(
+        shared=total.shared / many,
+        shares=total.shares / many,
+        centred=total.centred / many,
+        both=total.both / many,
+        tested=total.tested / many,
     )
+    return GainParts.of(name, mean, personal / many)

@@ -564,7 +564,7 @@ class Histories(Sequence[History], Result):
                         " again"
                     )
                 held = held_scores(run.federation, run.shared, run.protocol.count_padding)
-                found.append((correct_shifts(held), run.correct[-1, :, TEST]))
+                found.append((correct_shifts(held), np.asarray(run.correct[-1, :, TEST], float)))
                 drift = describe_drift(*count_labels(run.federation, run.protocol.count_padding))
                 notes += [f"Doubt: {drift}"] if drift else []
             parts.append(join_parts(group.name, found))

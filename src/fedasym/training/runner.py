@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -263,20 +264,20 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
 
 def by_correction(stages: Sequence[ClientWork]) -> list[list[ClientWork]]:
     """Stages of one way in groups of one correction; those without any go with the first."""
-    kinds = list(dict.fromkeys(each.correction for each in stages if each.correction)) or [None]
-    return [
-        [
-            each
-            for each in stages
-            if each.correction == kind or (each.correction is None and kind is kinds[0])
-        ]
-        for kind in kinds
-    ]
+    kinds = dict.fromkeys(each.correction for each in stages if each.correction)
+    groups = [[each for each in stages if each.correction == kind] for kind in kinds]
+    plain = [each for each in stages if each.correction is None]
+    return [plain + groups[0], *groups[1:]] if groups else [plain]
 
 
 def correction_numbers(stages: Sequence[ClientWork]) -> list[Numbers]:
     """The different numbers of their correction."""
     return list(dict.fromkeys(each.numbers for each in stages if each.correction))
+
+
+def take_scores(answer: Callable[[], Scores], places: Sequence[int]) -> Scores:
+    """The scores of the trajectories at these places."""
+    return np.asarray(answer()[:, :, list(places)])
 
 
 def take_trajectories(array: Array, places: Sequence[int]) -> Array:
@@ -302,10 +303,10 @@ class Tester:
     ) -> Collect:
         """Start testing after these rounds; the answer waits for the scores and stores them."""
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
-        measured = []
+        measured: list[tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]] = []
         for stages, places in join_stages(slab, alone=self.server.alone):
             if stages == [KEEP] and not self.begins_elsewhere:
-                measured.append((stages, places, [lambda at=places: kept()[:, :, at]]))
+                measured.append((stages, places, [partial(take_scores, kept, places)]))
                 continue
             longest = max(stages, key=lambda stage: stage.epochs or 0)
             numbers = correction_numbers(stages)

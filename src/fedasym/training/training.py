@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, find
-from fedasym.algorithms.registry import REGISTRY, SHARED
+from fedasym.algorithms.family import verbs_of
+from fedasym.algorithms.registry import REGISTRY, SHARED, asks_for_all
 from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import Progress, progress_shown
@@ -47,10 +48,21 @@ Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]
 COHORT = 20  # clients a round, where there are that many
 
 
+def all_trainable(classes: bool) -> list[Algorithm]:
+    """Every algorithm that has a name and is trained, other names of the same left out.
+
+    classes: whether labels are classes, of which scores may be corrected by their shares.
+    """
+    known = (each for each in REGISTRY.values() if "train" in verbs_of(each) and not each.alias_of)
+    return [each for each in known if classes or each.correction is None]
+
+
 def find_algorithms(
-    algorithm: str | Algorithm | Iterable[str | Algorithm],
+    algorithm: str | Algorithm | Iterable[str | Algorithm], classes: bool = True
 ) -> tuple[list[Algorithm], bool]:
     """The algorithms asked for, and whether several were."""
+    if asks_for_all(algorithm):
+        algorithm = all_trainable(classes)
     several = not isinstance(algorithm, str | Algorithm)
     chosen: list[Algorithm] = []
     for entry in read_list("algorithm", algorithm) if several else [algorithm]:
@@ -283,7 +295,7 @@ def train(
     """
     check_federation(federation)
     progress = progress_shown(progress)
-    chosen, several = find_algorithms(algorithm)
+    chosen, several = find_algorithms(algorithm, federation.classes is not None)
     numbers = check_whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(check_whole_numbers("splits", splits))
     check_own(chosen, settings)

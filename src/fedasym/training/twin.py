@@ -158,13 +158,17 @@ def starts_of(
 
 def solve_sums(server: ServerStage, clients: Iterable[Client], W: Head) -> Head:
     """The ridge head of all clients' samples, from the sums that each of them sends."""
+    return np.asarray(sum_products(clients).solve(server.get("shared_ridge")), W.dtype)
+
+
+def sum_products(clients: Iterable[Client]) -> GramSums:
+    """X'X and X'Y of each client's samples (or positions that count), added up."""
     sums = []
     for client in clients:
         D = client.samples
         X, Y = D.X[D.weights > 0], D.Y[D.weights > 0]
         sums.append(GramSums(len(X), X.T @ X, X.T @ Y, client.protocol.intercept))
-    total = reduce(GramSums.__add__, sums)
-    return np.asarray(total.solve(server.get("shared_ridge")), W.dtype)
+    return reduce(GramSums.__add__, sums)
 
 
 def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
@@ -195,7 +199,7 @@ def local_work(
     """K local steps; `turn`: earlier draws; `memory`: what the client and the server keep."""
     stage = bind_stage(algorithm.server, client.settings, client.protocol)
     rate = client.settings.server_step
-    K = stage.count_steps(client.n, client.batch, client.settings.local_steps)
+    K = stage.client_steps(client.n, client.batch, client.settings.local_steps)
     turn = r if stage.everyone_works else turn
     work = islice(client.steps(r, turn, stage.batches), K)
     if not stage.keeps_client():

@@ -18,7 +18,7 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import asks_for_all
+from fedasym.algorithms.registry import asks_for_all, equality_notes
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
 from fedasym.core.numbers import Array, flag, floats, one_float, whole
 from fedasym.core.privacy import Privacy
@@ -375,7 +375,7 @@ def collect(
     notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
     if not rows:
         raise NoFormula(" ".join(notes))
-    notes += [each.note for each in chosen if each.note and each.name in rows]
+    notes += equality_notes(each for each in chosen if each.name in rows)
     return rows, notes
 
 

@@ -257,8 +257,8 @@ def simulate_elsewhere(
         elsewhere = plain_form(each, request.worlds[0], count)
         assert elsewhere is not None
         plain, there, many = elsewhere
-        here = {"worlds": (there,), "clients": int(many), "save": None}
-        parts[each.name] = simulate_losses(replace(request, algorithms=[plain], **here))
+        one = replace(request, worlds=(there,), algorithms=[plain], clients=int(many), save=None)
+        parts[each.name] = simulate_losses(one)
     first = next(iter(parts.values()))
     others = [each for each in chosen if each not in moved]
     if others:
@@ -570,7 +570,7 @@ def predict_simulated(
     for each in wanted:
         if each.name in CEILINGS:
             raise InvalidInput(
-                f"{each.name} is a ceiling, no algorithm: leave it out, or see it in predict"
+                f"{each.name} is a ceiling, not an algorithm: leave it out, or see it in predict"
             )
     m = None if clients is None else np.array(float(clients))
     rows, notes = collect(wanted, optional, make_solver(world, (), m, request.member))

@@ -13,12 +13,14 @@ import json
 import keyword
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import tomllib
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -32,7 +34,8 @@ from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
 from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, unknown_name
 from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.core.privacy import Privacy
-from fedasym.data.samples import class_names
+from fedasym.data.recipe import DATES, MISSING_RULES, SCALES
+from fedasym.data.samples import TASKS, class_names
 from fedasym.training.privacy import check_private
 from fedasym.training.settings import (
     ABOUT,
@@ -156,6 +159,11 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     chosen = find(algorithm)
     check_trainable(chosen)
     check_steps(chosen)
+    if chosen.server.start_models:
+        raise InvalidInput(
+            f"algorithm is {chosen.name!r}, whose first models come from every client's own"
+            " gradient at one place: train it with fa.train"
+        )
     return chosen
 
 
@@ -173,7 +181,8 @@ def read_budget(rules: Mapping[str, Any], algorithm: Algorithm) -> Privacy | Non
                 )
     if rules["privacy"] == "none" or algorithm.shares_nothing:
         return None
-    budget = Privacy(**given, delta=rules["delta"], sampling=rules["sampling"])
+    known: dict[str, Any] = given
+    budget = Privacy(**known, delta=rules["delta"], sampling=rules["sampling"])
     check_private(algorithm, budget)
     return budget
 
@@ -194,6 +203,31 @@ def parse_classes(value: Any) -> tuple[Any, ...] | None:
         parts = [int(part) for part in parts]
         return class_names(parts[0]) if len(parts) == 1 else class_names(parts)
     return class_names(parts)
+
+
+def read_rules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """How a config wants tables to be read.
+
+    >>> rules = read_rules({"label": "score", "features": "age, hours", "roles": "zip=ignore"})
+    >>> rules["features"], rules["roles"], rules["scale"]
+    (['age', 'hours'], {'zip': ('ignore',)}, 'standard')
+    """
+    for name in ("label", "client", "features", "task", "roles"):
+        if not isinstance(config.get(name, ""), str):
+            raise InvalidInput(f"{name} is {config[name]!r}: give text")
+    columns = [each.strip() for each in config.get("features", "").split(",") if each.strip()]
+    words = [each.partition("=") for each in config.get("roles", "").split(",") if each.strip()]
+    return {
+        "label": config.get("label") or "label",
+        "client": config.get("client") or "client",
+        "features": columns or None,
+        "task": one_of("task", config["task"], TASKS) if config.get("task") else None,
+        "scale": one_of("scale", config.get("scale") or SCALES[0], SCALES),
+        "missing": one_of("missing", config.get("missing") or MISSING_RULES[0], MISSING_RULES),
+        "dates": one_of("dates", config.get("dates") or DATES[0], DATES),
+        "intercept": flag("intercept", config.get("intercept", True)),
+        "roles": {name.strip(): tuple(role.strip().split("+")) for name, _, role in words},
+    }
 
 
 def default_config(algorithm: Algorithm) -> dict[str, Any]:
@@ -417,6 +451,18 @@ def fill_template(name: str, words: dict[str, str]) -> str:
 
 
 MOST_UNPACKED = 2**27  # bytes of an app
+# what reading a zip file raises that is none
+BROKEN_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    struct.error,
+    UnicodeError,
+)
 
 
 def digest_app(app: str | Path) -> str:
@@ -455,9 +501,9 @@ def digest_archive(content: bytes) -> str:
             if sum(each.file_size for each in held) > MOST_UNPACKED:
                 raise InvalidInput(f"an app's archive unpacks to more than {MOST_UNPACKED} bytes")
             files = {name: archive.read(name) for name in names if name != ".info/CONTENT"}
-    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError) as reason:
-        if isinstance(reason, InvalidInput):
-            raise
+    except InvalidInput:
+        raise
+    except BROKEN_ARCHIVE as reason:
         raise InvalidInput(f"an app's archive cannot be read: {reason}") from None
     return digest_files(files)
 
@@ -483,9 +529,9 @@ def canonical_table(content: bytes) -> bytes:
     """A pyproject.toml by its values."""
     try:
         told = tomllib.loads(content.decode("utf-8"))
-    except ValueError:
-        raise InvalidInput("an app's pyproject.toml is no TOML") from None
-    told.get("tool", {}).get("flwr", {}).pop("federations", None)  # Flower leaves it out
+        told.get("tool", {}).get("flwr", {}).pop("federations", None)  # Flower leaves it out
+    except (ValueError, AttributeError, RecursionError):
+        raise InvalidInput("an app's pyproject.toml is not that of an app") from None
     return json.dumps(told, sort_keys=True, default=str).encode()
 
 

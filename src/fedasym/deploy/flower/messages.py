@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -46,6 +46,7 @@ log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stan
 
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
 ARRAY = "array"  # in the form of a state
+GRAM, CROSS = "gram", "cross"  # sums of products X'X and X'Y
 COMMON, SENT = "common", "sent"  # what the server keeps, and what clients send beside heads
 # what reading a record of another form raises
 MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)
@@ -251,7 +252,8 @@ class Description(BaseModel):
 
 
 Count = Annotated[int, Field(ge=0, lt=2**40)]
-Size = Annotated[float, Field(ge=0)]
+LARGEST_SIZE = 1e140  # of a number in a table: its square, times all samples, is a float
+Size = Annotated[float, Field(ge=0, le=LARGEST_SIZE)]
 
 
 class ColumnLook(Description):
@@ -269,7 +271,7 @@ class TableLook(Description):
     """A table: rows, columns that may be features, and what clients and labels are."""
 
     rows: Count
-    client_kind: Literal["text", "whole"]
+    client_kind: Annotated[str, Field(pattern="^(text|whole)$")]
     columns: dict[str, ColumnLook]
 
 
@@ -280,10 +282,10 @@ class NumberSums(Description):
 
     count: Count
     missing: Count
-    mean: float
-    squares: Size
+    mean: Annotated[float, Field(ge=-LARGEST_SIZE, le=LARGEST_SIZE)]
+    squares: Annotated[float, Field(ge=0, le=LARGEST_SIZE**2 * 1e12)]
     largest: Size
-    first: float | None = None
+    first: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
 
 
 class LevelCounts(Description):
@@ -304,7 +306,7 @@ class TableSums(Description):
     categories: dict[str, LevelCounts]
     label_kind: str
     label_values: Count
-    task: Literal["classification", "regression"]
+    task: Annotated[str, Field(pattern="^(classification|regression)$")]
     classes: list[bool | int | str] | None
 
 
@@ -453,7 +455,7 @@ def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:
 Kind = TypeVar("Kind", bound=Description)
 
 
-def read_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+def parse_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
     """What a node said, where it is a description of that kind."""
     text = config_in(content)[name]
     if not isinstance(text, str) or len(text) > LONGEST:

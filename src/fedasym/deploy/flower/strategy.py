@@ -6,6 +6,7 @@ import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import astuple
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -25,12 +26,15 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import whole
 from fedasym.core.privacy import Privacy, Release, spend_together
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe
-from fedasym.deploy.flower.apps import RunConfiguration
+from fedasym.deploy.flower.apps import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
+    CROSS,
+    GRAM,
     HEAD,
     SENT,
     Change,
@@ -49,8 +53,7 @@ from fedasym.deploy.flower.messages import (
     shorten_changes,
     unpack_state,
 )
-from fedasym.deploy.flower.nodes import SavedHead, add_share
-from fedasym.deploy.flower.preparation import Preparation, Reading, read_rules
+from fedasym.deploy.flower.preparation import Preparation, Reading
 from fedasym.deploy.flower.roster import (
     SILENT,
     Attendance,
@@ -59,12 +62,15 @@ from fedasym.deploy.flower.roster import (
     Node,
     NodeRoster,
     describe_data,
+    is_sample_count,
     log_troubles,
     sort_replies,
 )
+from fedasym.exact.outputs import GramSums
+from fedasym.models import SavedHead
 from fedasym.training.privacy import clip_move, draw_secret_noise
 from fedasym.training.settings import Settings, bind_stage, named_settings
-from fedasym.training.twin import COHORT, start_head
+from fedasym.training.twin import COHORT, add_share, start_head
 
 Reply = TypeVar("Reply")
 
@@ -92,7 +98,7 @@ class Personalized(Strategy):
         self.preparation = Preparation(rules, told.min_nodes)
         self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
-        self.head = self.shared  # and what came of it
+        self.head: NDArray[Any] = self.shared  # and what came of it
         self.common: Any = None  # what the server keeps between rounds, for most nothing
         self.token = secrets.token_hex(8)  # of this run and of those that go on from it
         self.done = 0  # rounds of the run that this one goes on from
@@ -134,7 +140,9 @@ class Personalized(Strategy):
         if left <= 0:
             log.info("All %d rounds are done already", self.rounds)
             return Result(arrays=first)
-        return self.start(looking, first, num_rounds=left, timeout=self.timeout)
+        result = self.start(looking, first, num_rounds=left, timeout=self.timeout)
+        result.arrays = result.arrays or head_record(self.head)  # of no round that moved it
+        return result
 
     def meet(self, grid: Grid) -> ArrayRecord:
         """Wait for enough nodes, let them introduce themselves; returns the first shared head."""
@@ -145,7 +153,7 @@ class Personalized(Strategy):
         first = start_head(d, outputs, told.protocol, told.seed, self.precision)
         if not self.done:
             self.head = first
-            self.common = self.stage.init_server(np.asarray(first, np.float64))
+            self.common = self.stage.first_memory(np.asarray(first, np.float64), ())
         elif self.head.shape != first.shape:
             raise InvalidInput(
                 f"{self.state_path} has a head of shape {self.head.shape}, and the nodes' data take"
@@ -211,11 +219,12 @@ class Personalized(Strategy):
         self.head = np.asarray(arrays[HEAD].numpy())
         round_ = server_round + self.done
         self.drawn = {}
-        if told.algorithm.shares_nothing:
+        if told.algorithm.shares_nothing or (self.stage.reads_sums and round_ > 1):
             return []
+        cohort = self.able(connected) if self.stage.reads_sums else told.settings.cohort
         # who takes part in a private round must be nobody's guess: a seed is in the app
         seed = told.seed if self.private is None else int(self.token, 16)
-        chosen = (seed, round_ - 1, told.settings.cohort, told.settings.privacy)
+        chosen = (seed, round_ - 1, cohort, told.settings.privacy)
         self.drawn = self.roster.draw(connected, *chosen)
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
@@ -245,6 +254,8 @@ class Personalized(Strategy):
         """The average by samples of the changes that pass the rules; no change if none does."""
         if not self.drawn and self.private is None:
             return None, None
+        if self.stage.reads_sums:
+            return self.solve_sums(replies)
         able = max(self.able(self.connected), 1)
         taken = self.take(replies, self.drawn, self.change_in)
         log.info(
@@ -323,6 +334,37 @@ class Personalized(Strategy):
         sent = unpack_state(form, SENT, read) if beside else None
         return Change(head.astype(np.float64) - self.shared, samples, sent)
 
+    def solve_sums(
+        self, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The ridge head of all nodes' samples, from the sums of products that they send."""
+        taken = self.take(replies, self.drawn, self.sums_in)
+        if not taken:
+            log.warning("No node has sent its sums: the shared head stays as it is")
+            return None, None
+        total = reduce(GramSums.__add__, taken.values())
+        self.head = np.asarray(total.solve(self.stage.get("shared_ridge")), self.precision)
+        told: dict[str, MetricRecordValues] = {
+            "num-examples": total.samples,
+            "clients": sum(len(self.drawn[node]) for node in taken),
+            "failed-nodes": len(self.drawn) - len(taken),
+        }
+        return head_record(self.head), MetricRecord(told)
+
+    def sums_in(self, node: int, content: RecordDict) -> GramSums:
+        """A node's sums of products, by the rules: symmetric, with no square below 0."""
+        known = self.roster.nodes[node].clients
+        told = metrics_in(content)
+        count_in(told, "num-examples", sum(known[name] for name in self.drawn[node]))
+        arrays, (p, outputs) = arrays_in(content), self.shared.shape
+        gram = array_in(arrays[GRAM].data, (p, p), GRAM).astype(np.float64)
+        cross = array_in(arrays[CROSS].data, (p, outputs), CROSS).astype(np.float64)
+        if not np.allclose(gram, gram.T) or (np.diag(gram) < 0).any():
+            raise RefusedReply("its sums of products are not symmetric, or squares are below 0")
+        if not is_sample_count(told.get("counted")):
+            raise RefusedReply(f"its counted is {told.get('counted')!r}: it must be a count")
+        return GramSums(told["counted"], gram, cross, self.configuration.protocol.intercept)
+
     def mean_sent(self, changes: Mapping[int, Change]) -> Any:
         """The mean by samples of what clients sent beside their models."""
         n = max(sum(change.samples for change in changes.values()), 1)
@@ -339,7 +381,7 @@ class Personalized(Strategy):
         self.tested = self.present(grid) if round_ in self.configuration.settings.evaluated else []
         if self.tested:
             log.info("configure_evaluate: Asked all %d nodes", len(self.tested))
-        told: dict[str, Any] = {**config}
+        told = dict(config)
         if self.configuration.algorithm.correction is not None:
             told["labels"] = self.roster.class_totals()
         return [
@@ -459,17 +501,21 @@ class Personalized(Strategy):
                 f"{self.state_path} is of a run with {other[0]} {about.get(other[0])!r}, and this"
                 f" one has {ours[other[0]]!r}: resume with the same, or name another shared-path"
             )
-        self.head = arrays[HEAD]
-        self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
-        self.done = self.saved = int(about["round"])
-        self.token = str(about["token"])
-        self.roster.turns.update(about["turns"])
-        if self.private is not None:
-            self.private.resume(about["releases"])
-        if about["recipe"] is not None:
-            self.preparation.recipe = Recipe.from_json(about["recipe"])
-        if about["classes"] is not None:
-            self.preparation.classes = tuple(about["classes"])
+        try:
+            self.head = arrays[HEAD]
+            self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
+            self.done = self.saved = whole("round", about["round"], least=1)
+            self.token = str(about["token"])
+            self.roster.turns.update({str(name): int(n) for name, n in about["turns"].items()})
+            if self.private is not None:
+                self.private.resume(about["releases"])
+            told, classes = about["recipe"], about["classes"]
+            self.preparation.recipe = None if told is None else Recipe.from_json(told)
+            self.preparation.classes = None if classes is None else tuple(classes)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInput(
+                f"{self.state_path} is damaged: its parts do not fit together; leave out resume"
+            ) from None
         log.info("Resuming after round %d of %d", self.done, self.rounds)
 
     def save(self) -> Path:
@@ -495,8 +541,11 @@ class Personalized(Strategy):
             "seed": told.seed,
         }
         if self.private is not None:
-            about["privacy"] = {"epsilon": self.private.epsilon, "delta": self.private.delta}
-            about["privacy"] |= {"noise": "node" if told.noise_on_nodes else "server"}
+            about["privacy"] = {
+                "epsilon": self.private.epsilon,
+                "delta": self.private.delta,
+                "noise": "node" if told.noise_on_nodes else "server",
+            }
         return SavedHead(self.head, about).save(self.path)
 
     @property

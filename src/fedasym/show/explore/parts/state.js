@@ -187,7 +187,7 @@ const same = (words) => Object.fromEntries(words.map((word) => [word, word]));
 function takeSpectrum(text, state, take, wrong) {
   const colon = text.indexOf(":"), kind = colon < 0 ? text : text.slice(0, colon), rest = colon < 0 ? "" : text.slice(colon + 1);
   if (!Object.hasOwn(KINDS, kind)) {
-    wrong.push(`Spectrum is "${text}": known are ${Object.keys(KINDS).join(", ")}. identity is shown.`);
+    wrong.push(`Spectrum is "${text}": choose from ${Object.keys(KINDS).join(", ")}. identity is shown.`);
   } else if (kind === "atoms") {
     const found = parsedAtoms(rest);
     if (found.wrong) wrong.push(`${found.wrong} identity is shown.`);
