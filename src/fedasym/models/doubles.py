@@ -447,7 +447,8 @@ def halve_training(rows: FlatRows) -> FlatRows:
     place = np.arange(len(order)) - np.searchsorted(owner, owner)
     kept = rows.split > 0
     kept[order[place % 2 == 0]] = True
-    return FlatRows(*(part[kept] for part in rows))
+    features, labels, who, split = (np.asarray(part)[kept] for part in rows)
+    return FlatRows(features, labels, who, split)
 
 
 def probe_heads(rows: FlatRows, classes: int | None) -> Array:
