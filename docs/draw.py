@@ -1539,7 +1539,7 @@ def reproduction(folder: Path) -> None:
     """The recorded runs beside the paper's curves, from the tables in docs/reproduction; as PNG,
     for their many bands.
     """
-    from fedasym.experiments.comparisons import check_claims
+    from fedasym.experiments.reproduction import check_claims
     from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
     from fedasym.show.figures.rounds import draw_figures
 

@@ -1,9 +1,10 @@
-"""The paper's text and its released code differ in eight choices. How much does each matter?
+"""The paper's text and its released code differ in nine choices. How much does each matter?
 
-Every choice of the code is made alone, on top of the text's protocol, and then all together. Steps
-and penalties are those that the paper tuned for CIFAR-100. Accuracies are of all clients' test
-samples after the last round, in percent: the mean over seeds under the text, and the differences
-from it (paired by seed, with their standard errors).
+Left out are padding, since the data are no sequences, and the clock of local training, whose round
+400 is its epoch 401 in the code. Every other choice of the code is made alone, on top of the text's
+protocol, and then all together. Steps and penalties are those that the paper tuned for CIFAR-100.
+Accuracies are of all clients' test samples after the last round, in percent: the mean over seeds
+under the text, and the differences from it (paired by seed, with their standard errors).
 
     python examples/protocol.py [FEATURES.npz] [--rounds 400] [--seeds 5]
 

@@ -1,12 +1,14 @@
 """The command line: same words, same numbers, one sentence and exit code 2 for a bad value."""
 
 import json
+import re
 import subprocess
 import sys
 
 import pytest
 
 import fedasym as fa
+from fedasym import cli
 from fedasym.cli import COMMANDS
 
 from .command import fedasym
@@ -111,7 +113,7 @@ def test_a_bare_command_shows_the_commands_by_purpose():
         (["predict", *WORLD, "--spectrum", "atoms:1@0.5,2@0.4"], "weights sum to 0.9"),
         (["predict", *WORLD, "--spectrum", "atoms:1,2"], "value@weight"),
         (["predict", *WORLD, "--spectrum", "ar1"], "ar1:0.5"),
-        (["predict", *WORLD, "--spectrum", "arl:0.5"], "known are identity"),
+        (["predict", *WORLD, "--spectrum", "arl:0.5"], "choose from identity"),
         (["predict", *WORLD, "--spectrum", "eigenvalues:none.npy"], "does not exist"),
         (["predict", *WORLD, "--clients", "1.5"], "clients is 1.5"),
         (["predict", *WORLD, "--plot", "figure.gif"], "must end in .png"),
@@ -179,3 +181,87 @@ def test_each_command_is_found_in_its_module():
         )
     assert "predict" in found["predict"]
     assert "run" not in found["predict"]
+
+
+def every_command(app, words=("fedasym",)):
+    """All commands below an app, with their words."""
+    for name in app:
+        if not name.startswith("-"):
+            inner = app[name]
+            if inner.default_command is None:
+                yield from every_command(inner, (*words, name))
+            else:
+                yield (*words, name), inner
+
+
+def test_every_command_has_an_example_that_it_understands():
+    cli.load([])
+    found = dict(every_command(cli.app))
+    assert len(found) > 25
+    for words, app in found.items():
+        text = " ".join(app.help.split())
+        example = re.search(r"Example: (fedasym .*?)(?= Parameters -|$)", text)
+        assert example, f"{' '.join(words)} --help has no example"
+        given = example[1].split()
+        assert tuple(given[: len(words)]) == words
+        command, _, _ = cli.app.parse_args(given[1:], exit_on_error=False, print_error=False)
+        assert command is app.default_command
+
+
+def test_without_words_three_things_to_try_are_shown_and_all_run(monkeypatch, capsys, tmp_path):
+    monkeypatch.setattr("sys.argv", ["fedasym"])
+    cli.main()
+    shown = capsys.readouterr().out
+    commands = re.findall(r"^  (fedasym .*)$", shown, flags=re.M)
+    assert len(commands) == 3
+    for command in commands:
+        done = fedasym(*command.split()[1:], cwd=tmp_path)
+        assert done.returncode == 0, done.stderr
+
+
+def test_the_version_says_what_is_installed_and_which_extras():
+    said = " ".join(fedasym("--version").stdout.split())
+    assert said.startswith(f"fedasym {fa.__version__} on Python ")
+    assert "numpy " in said
+    assert "extras installed: tables, " in said
+
+
+def test_extras_that_are_missing_are_named_with_the_way_to_get_them(monkeypatch):
+    from importlib import metadata
+
+    real = metadata.version
+
+    def version(name):
+        if name in ("ray", "flwr"):
+            raise metadata.PackageNotFoundError
+        return real(name)
+
+    monkeypatch.setattr(metadata, "version", version)
+    said = cli.describe_version()
+    assert "not installed: ray, flower; one is added by pip install 'fedasym[ray]'" in said
+
+
+def test_shells_can_complete_commands():
+    cli.load([])
+    assert "predict" in cli.app.generate_completion(shell="bash")
+    assert "--install-completion" in fedasym("--help").stdout
+
+
+def test_json_and_latex_are_one_or_the_other():
+    world = ("--radius", "1", "--noise", "0.5", "--aspect", "2")
+    done = fedasym("predict", *world, "--json", "--latex")
+    assert done.returncode == 2
+    assert "choose one of them" in done.stderr
+    assert r"\begin{tabular}{lrrrr}" in fedasym("predict", *world, "--latex").stdout
+
+
+def test_a_log_has_fewer_lines_the_longer_the_work_is(monkeypatch, capsys):
+    clock = iter(range(0, 4000))
+    monkeypatch.setattr(cli.time, "monotonic", lambda: float(next(clock)))
+    display = cli.Display()
+    display.terminal = False
+    for second in range(600):
+        display(second / 600, "at work")
+    lines = capsys.readouterr().err.splitlines()
+    assert lines[0].endswith("at work")
+    assert 20 < len(lines) < 45

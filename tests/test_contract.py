@@ -260,7 +260,9 @@ def test_results_print_themselves_and_show_in_notebooks():
         fa.fine_tuning(WORLD),
         fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 1, 3)}),
     ):
-        assert result._repr_html_().startswith("<pre>")
+        assert "<table><thead>" in result._repr_html_()
+    wide = fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 1, 9), "aspect": (2, 4, 9)})
+    assert wide._repr_html_().startswith("<pre>")  # its summary, not 81 rows
 
 
 def test_a_grid_prints_a_summary():

@@ -145,3 +145,13 @@ def test_the_new_algorithm_is_proximal(run, mu):
     if mu < 1e-9:
         average = fa.train("fedavg", clients, precision="float64", **told)
         np.testing.assert_allclose(history.shared, average.shared, rtol=1e-10, atol=1e-12)
+
+
+def test_the_table_that_ships_is_the_one_that_its_script_draws():
+    from fedasym.data.formats import EXAMPLE
+
+    drawn = runpy.run_path(str(EXAMPLES / "draw_shops.py"))
+    assert drawn["draw_table"]() == EXAMPLE.read_text(encoding="utf-8")
+    advice = fa.advise(fa.datasets.read("shops", label="sales", client="shop"))
+    assert advice.recommended == "pfedme"
+    assert advice.to_json()

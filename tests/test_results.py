@@ -5,6 +5,7 @@ worlds.
 import ast
 import inspect
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -284,3 +285,25 @@ def test_an_option_of_a_diagram_makes_a_difference_or_is_refused(world):
     assert isinstance(plain, str)
     for name in ("ridge", "clients", "member", "maml_step", "weights", "method"):
         assert answer(**{name: OTHER[name]}) != plain, f"compare ignores {name}"
+
+
+def test_a_notebook_shows_a_bar_by_itself(monkeypatch):
+    """Only there, and where no progress is given; it is gone at the end."""
+    from types import SimpleNamespace
+
+    from fedasym.core.runtime import NotebookBar, progress_shown
+
+    drawn = []
+    cell = SimpleNamespace(update=drawn.append)
+    tool = SimpleNamespace(
+        HTML=str, display=lambda html, display_id=False: drawn.append(html) or cell
+    )
+    assert progress_shown(None) is None
+    kernel = SimpleNamespace(get_ipython=lambda: SimpleNamespace(kernel=object()), display=tool)
+    monkeypatch.setitem(sys.modules, "IPython", kernel)
+    monkeypatch.setitem(sys.modules, "IPython.display", tool)
+    monkeypatch.setattr(NotebookBar, "EVERY", 0.0)
+    assert progress_shown(print) is print
+    fa.simulate(fa.Population(1, 0.5, 2), dimension=20, clients=4, trials=2, algorithms=["fedavg"])
+    assert '<progress max="1" value="0.' in drawn[0]
+    assert drawn[-1] == ""

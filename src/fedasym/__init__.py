@@ -29,8 +29,17 @@ if TYPE_CHECKING:
     from fedasym.experiments.execution import run, sweep
     from fedasym.experiments.results import Results
     from fedasym.models import Model
+    from fedasym.models.doubles import Double, resemble
+    from fedasym.models.what_if import WhatIf, what_if
     from fedasym.results import Accuracy, Comparison, Risk
-    from fedasym.results.regimes import Diagram, FineTuning, Mixture, Rounds, Separability
+    from fedasym.results.regimes import (
+        Diagram,
+        FineTuning,
+        Mixture,
+        PrivacyCosts,
+        Rounds,
+        Separability,
+    )
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
@@ -38,6 +47,7 @@ if TYPE_CHECKING:
     from fedasym.training.history import History
     from fedasym.training.training import train
     from fedasym.verbs import clusters, fine_tuning, one_step, predict
+    from fedasym.verbs.privacy import privacy_costs
     from fedasym.verbs.regimes import (
         compare,
         interpolation,
@@ -59,6 +69,7 @@ _HOME = {
     "ClassPopulation": "fedasym.worlds.classes",
     "Comparison": "fedasym.results",
     "Diagram": "fedasym.results.regimes",
+    "Double": "fedasym.models.doubles",
     "Experiment": "fedasym.experiments",
     "Federation": "fedasym.data.federation",
     "FineTuning": "fedasym.results.regimes",
@@ -74,11 +85,13 @@ _HOME = {
     "Recipe": "fedasym.data.recipe",
     "Results": "fedasym.experiments.results",
     "Risk": "fedasym.results",
+    "PrivacyCosts": "fedasym.results.regimes",
     "Rounds": "fedasym.results.regimes",
     "Separability": "fedasym.results.regimes",
     "Simulation": "fedasym.results.simulation",
     "Spectrum": "fedasym.worlds.spectra",
     "ThresholdWarning": "fedasym.core.errors",
+    "WhatIf": "fedasym.models.what_if",
     "advise": "fedasym.advisor.advise",
     "compare": "fedasym.verbs.regimes",
     "clusters": "fedasym.verbs",
@@ -92,12 +105,15 @@ _HOME = {
     "predict": "fedasym.verbs",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
+    "privacy_costs": "fedasym.verbs.privacy",
+    "resemble": "fedasym.models.doubles",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.regimes",
     "simulate": "fedasym.verbs.simulation",
     "sweep": "fedasym.experiments.execution",
     "train": "fedasym.training.training",
+    "what_if": "fedasym.models.what_if",
 }
 _MODULES = {
     "algorithms": "fedasym.algorithms",
@@ -115,6 +131,7 @@ __all__ = [
     "ClassPopulation",
     "Comparison",
     "Diagram",
+    "Double",
     "Experiment",
     "Federation",
     "FineTuning",
@@ -127,6 +144,7 @@ __all__ = [
     "NoFormula",
     "Population",
     "Privacy",
+    "PrivacyCosts",
     "Recipe",
     "Results",
     "Risk",
@@ -135,6 +153,7 @@ __all__ = [
     "Simulation",
     "Spectrum",
     "ThresholdWarning",
+    "WhatIf",
     "__version__",
     "advise",
     "algorithms",
@@ -151,8 +170,10 @@ __all__ = [
     "optimal_ridge",
     "predict",
     "pretraining",
+    "privacy_costs",
     "report",
     "reproduce",
+    "resemble",
     "rounds",
     "run",
     "runtimes",
@@ -161,6 +182,7 @@ __all__ = [
     "spectra",
     "sweep",
     "train",
+    "what_if",
 ]
 
 

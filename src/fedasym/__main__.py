@@ -7,6 +7,7 @@ in a traceback or a crash.
 from __future__ import annotations
 
 import atexit
+import gc
 import os
 import signal
 import sys
@@ -20,6 +21,8 @@ from typing import Any, NoReturn
 from fedasym.core.runtime import STOPPED
 
 AGAIN = 0.05  # seconds after which an interruption that was dropped is raised again
+# modules stay: to look for garbage among them again and again takes a sixth of a start
+COLLECT = 100_000, 20, 50
 
 
 @contextmanager
@@ -82,6 +85,7 @@ def exit_at_once(word: str = "") -> NoReturn:
 
 def main() -> None:
     """The entry point of the `fedasym` command."""
+    gc.set_threshold(*COLLECT)
     try:
         with interruptible():
             import_module("fedasym.cli").main()

@@ -367,6 +367,6 @@ def test_algorithms_beside_the_papers():
     )
     assert np.isnan(found.predictions["twin"].level.low)
     with pytest.raises(
-        fa.NoFormula, match="other: pFedMe's shared model is not derived for the logistic loss"
+        fa.NoFormula, match="other: with finitely many clients only fedavg and rtfa"
     ):
         advise(drawn, algorithms=[fa.Algorithm("other", stages.Moreau(), stages.Keep())])

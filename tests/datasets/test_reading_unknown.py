@@ -10,7 +10,7 @@ def test_what_cannot_be_read_is_told_what_can(tmp_path):
     refused(
         tmp_path / "a.ods",
         "'.ods' is unknown",
-        ".parquet, .safetensors, .csv, .tsv, .txt, .xlsx, .npz, .json, .h5",
+        ".parquet, .arrow, .safetensors, .csv, .tsv, .txt, .xlsx, .npz, .json, .h5",
     )
     refused(tmp_path, "a.ods", "nothing in it can be read")
     refused(tmp_path / "none.csv", "no such file or folder")

@@ -91,6 +91,8 @@ def test_no_accelerator_library_is_imported():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout.split() == ["False", "False"]
-    with pytest.raises(AttributeError, match="it has duplicates, fetch, load, read, synthetic"):
+    with pytest.raises(
+        AttributeError, match="it has duplicates, fetch, load, partition, read, synthetic"
+    ):
         datasets.synthetics  # noqa: B018
     assert dir(datasets) == sorted(datasets.__all__)

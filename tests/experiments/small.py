@@ -42,6 +42,29 @@ PIECES = (
     3 + 2 * 2 + 2 * 2 + 1
 )  # tuning: local, and two server steps; two families on seeds and splits; gains
 
+# Many pieces of few programs: what dies and is started again has to trace them again.
+MANY = """
+name = "pieces"
+algorithms = ["fedavg"]
+grid = { server_step = [0.1, 0.3, 1] }
+trials = { seeds = 5 }
+
+[data.synthetic]
+task = "classification"
+clients = 8
+dimension = 6
+classes = 3
+aspect = 0.3
+split = [0.6, 0.2, 0.2]
+
+[settings]
+rounds = 4
+evaluate_every = 2
+cohort = 3
+local_steps = 3
+"""
+MANY_PIECES = 3 + 5
+
 
 def written(folder: Path, text: str = TOML) -> Path:
     path = folder / "small.toml"

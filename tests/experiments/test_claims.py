@@ -9,11 +9,21 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.experiments.comparisons import REFUTED, SUPPORTED, UNDECIDED, check_claims
-from fedasym.experiments.reproduction import published_accuracies
+from fedasym.data.catalogue import find_dataset
+from fedasym.experiments.fields import Settings
+from fedasym.experiments.reproduction import (
+    REFUTED,
+    SUPPORTED,
+    UNDECIDED,
+    check_claims,
+    claim_identical,
+    published_accuracies,
+)
 
 
-def results(levels, spread=0.001, trials=11, gains=None, task="classification"):
+def results(
+    levels, spread=0.001, trials=11, gains=None, task="classification", size=4800, protocol="text"
+):
     """Results whose algorithms have these accuracies, give or take."""
     rng = np.random.default_rng(0)
     finals = {name: level + spread * rng.standard_normal(trials) for name, level in levels.items()}
@@ -37,14 +47,23 @@ def results(levels, spread=0.001, trials=11, gains=None, task="classification"):
     }
     return SimpleNamespace(
         task=task,
-        finals=lambda sweep: finals if sweep == "seeds" else {},
+        measured=lambda sweep: finals if sweep == "seeds" else {},
+        sweep="seeds",
+        data=SimpleNamespace(counts={"train": size}, training=[size // 100] * 100),
+        tuned={},
         gains=pl.DataFrame(rows, schema=schema),
-        experiment=SimpleNamespace(name="mine", settings=SimpleNamespace(rounds=400)),
+        experiment=SimpleNamespace(
+            name="mine",
+            algorithms=list(levels),
+            settings=Settings(rounds=400, cohort=20, protocol=protocol),
+        ),
     )
 
 
 def verdicts(*given, **options):
-    return [claim.verdict for claim in check_claims(results(*given, **options)).found]
+    """Of the findings about accuracies."""
+    found = check_claims(results(*given, **options)).found
+    return [claim.verdict for claim in found if claim.sweep == "seeds"]
 
 
 AS_PAPER = {
@@ -60,10 +79,9 @@ AS_PAPER = {
 
 def test_what_the_paper_found_is_found():
     told = check_claims(results(AS_PAPER, gains={"0": 0.78, "batch": 0.785, "1": 0.79, "10": 0.81}))
-    assert [claim.verdict for claim in told.found] == [SUPPORTED] * 4
-    assert (
-        "SUPPORTED, over seeds: ftfa, rtfa, maml_fo and maml_hf come to the same, within 1 point"
-        in str(told)
+    assert [claim.verdict for claim in told.found] == [SUPPORTED] * 4 + [REFUTED]
+    assert "SUPPORTED, over seeds: ftfa, rtfa, maml_fo and maml_hf agree to within 1 point" in str(
+        told
     )
     assert "one batch - 0 epochs: +0." in str(told)
 
@@ -86,8 +104,8 @@ def test_what_does_not_hold_is_said(changed, expected):
 def test_gains_that_fall_are_not_called_growing():
     falling = results(AS_PAPER, gains={"0": 0.78, "5": 0.82, "10": 0.80})
     flat = results(AS_PAPER, gains={"0": 0.8, "5": 0.8, "10": 0.8}, spread=0.01)
-    assert check_claims(falling).found[-1].verdict == REFUTED
-    assert check_claims(flat).found[-1].verdict == UNDECIDED
+    assert [claim.verdict for claim in check_claims(falling).found][3] == REFUTED
+    assert [claim.verdict for claim in check_claims(flat).found][3] == UNDECIDED
 
 
 def test_missing_algorithms_are_passed_over_and_nothing_is_an_error():
@@ -98,13 +116,61 @@ def test_missing_algorithms_are_passed_over_and_nothing_is_an_error():
         check_claims(results(AS_PAPER, task="regression"))
 
 
+def test_the_compute_of_pfedme_is_counted():
+    """100 clients of 48 samples, 2 batches an epoch: FTFA takes 400 x 20 x 20 gradients and 10
+    epochs, pFedMe 5 gradients for each of them, or five times as many where everyone trains.
+    """
+    for protocol, verdict in (("text", REFUTED), ("code", SUPPORTED)):
+        [claim] = (
+            claim
+            for claim in check_claims(results(AS_PAPER, protocol=protocol)).found
+            if claim.sweep == "counted gradients"
+        )
+        assert claim.verdict == verdict
+        shared, own = 400 * 20 * 20, 10 * 100 * 2
+        assert f"ftfa {shared + own:,}" in claim.evidence[0]
+        assert f"{5 * shared:,}, {5 * shared / (shared + own):.3g} times" in claim.evidence[1]
+        assert f"{25 * shared:,}, {25 * shared / (shared + own):.3g} times" in claim.evidence[2]
+
+
+def test_nearly_identical_is_asked_of_data_sets_that_are_much_larger():
+    near = {"ftfa": 0.9, "rtfa": 0.9003, "maml_fo": 0.9001}
+    far = {"ftfa": 0.9, "rtfa": 0.91, "maml_fo": 0.9001}
+    small, large = (results(far, spread=0.0002, size=size) for size in (4800, 48_000))
+    assert claim_identical({"small": small}) is None
+    alike = results(near, spread=0.0002, size=48_000)
+    assert claim_identical({"small": small, "large": alike}).verdict == SUPPORTED
+    assert claim_identical({"small": small, "large": large}).verdict == REFUTED
+    vague = results(near, spread=0.01, size=48_000)
+    assert claim_identical({"small": small, "large": vague}).verdict == UNDECIDED
+    same = claim_identical({"small": small, "other": small})
+    assert same.verdict == UNDECIDED
+    assert "none has 4 times the samples" in same.evidence[-1]
+
+
+def test_the_papers_own_curves_are_nearly_identical_where_data_are_many():
+    """Its EMNIST and Stack Overflow have 18 and 4.7 times the samples of Shakespeare."""
+    held = {}
+    for name in ("cifar100", "shakespeare", "emnist", "stackoverflow"):
+        curves = published_accuracies(name).trials["splits"]
+        held[name] = results({}, size=find_dataset(name).paper.train)
+        held[name].measured = lambda sweep, curves=curves: {
+            name: curve.final for name, curve in curves.items()
+        }
+    claim = claim_identical(held)
+    assert claim.verdict == SUPPORTED
+    assert len(claim.evidence) == 4
+
+
 def test_the_papers_own_cifar_curves_support_the_paper():
     """Its published trials, put through the same check: the findings are those that its text
     states.
     """
     curves = published_accuracies("cifar100")
     paper = results({})
-    paper.finals = lambda sweep: {name: curve.final for name, curve in curves.trials[sweep].items()}
+    paper.measured = lambda sweep: {
+        name: curve.final for name, curve in curves.trials[sweep].items()
+    }
     by = {(claim.sweep, claim.says[:20]): claim.verdict for claim in check_claims(paper).found}
     assert set(by.values()) == {SUPPORTED}
 

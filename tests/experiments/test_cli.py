@@ -17,7 +17,7 @@ import fedasym as fa
 from fedasym.core.runtime import Notice
 
 from ..command import fedasym
-from .small import PIECES, command, environment, written
+from .small import MANY, MANY_PIECES, PIECES, command, environment, written
 
 FEW = ["--rounds", "3", "--evaluate-every", "3", "--local-steps", "2", "--personal-epochs", "1"]
 
@@ -40,7 +40,7 @@ def test_run_prints_the_results_and_tells_little_to_a_log(run):
     assert done.returncode == 0, done.stderr
     assert (
         done.stdout
-        == f"{fa.Results.read(folder)}\n\nKept in runs/small. A page of it: fedasym report"
+        == f"{fa.Results.read(folder)}\n\nKept in runs/small. For an HTML report: fedasym report"
         " runs/small\n"
     )
     told = done.stderr.splitlines()  # a line every five seconds
@@ -78,9 +78,9 @@ def test_runs_are_listed_shown_saved_and_cleaned(home, run, tmp_path):
     assert "There are no runs" in fedasym("runs", "list", tmp_path).stdout
 
 
-def test_progress_on_a_terminal_is_one_line(home, cache, run, tmp_path):
+def test_progress_on_a_terminal_is_one_line(cache, tmp_path):
     ours, theirs = pty.openpty()
-    words, shown = command("run", home / "small.toml", "--into", tmp_path / "run"), ""
+    words, shown = command("run", written(tmp_path, MANY), "--into", tmp_path / "run"), ""
     with subprocess.Popen(
         words, stdout=subprocess.DEVNULL, stderr=theirs, env=environment(cache)
     ) as process:
@@ -90,7 +90,7 @@ def test_progress_on_a_terminal_is_one_line(home, cache, run, tmp_path):
                 shown += part.decode(errors="replace")
     os.close(ours)
     assert process.returncode == 0
-    assert f"of {PIECES} pieces" in shown
+    assert f"of {MANY_PIECES} pieces" in shown
     assert shown.count("\n") == 1  # of the bar's end, which is taken back
     assert shown.endswith("\x1b[2K")
 

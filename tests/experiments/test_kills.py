@@ -17,30 +17,18 @@ import fedasym as fa
 from fedasym.experiments import tables
 from fedasym.experiments.folder import RunFolder
 
-from .small import command, environment, fedasym, frames, same_bits, small, times_computed, written
-
-# Many pieces of few programs: what dies and is started again has to trace them again.
-TOML = """
-name = "pieces"
-algorithms = ["fedavg"]
-grid = { server_step = [0.1, 0.3, 1] }
-trials = { seeds = 5 }
-
-[data.synthetic]
-task = "classification"
-clients = 8
-dimension = 6
-classes = 3
-aspect = 0.3
-split = [0.6, 0.2, 0.2]
-
-[settings]
-rounds = 4
-evaluate_every = 2
-cohort = 3
-local_steps = 3
-"""
-PIECES = 3 + 5
+from .small import (
+    MANY,
+    MANY_PIECES,
+    command,
+    environment,
+    fedasym,
+    frames,
+    same_bits,
+    small,
+    times_computed,
+    written,
+)
 
 
 @pytest.fixture(scope="module")
@@ -49,12 +37,12 @@ def undisturbed(tmp_path_factory, cache):
     share with it.
     """
     home = tmp_path_factory.mktemp("undisturbed")
-    fa.run(small(home, TOML), into=home / "here")
-    file, start = written(home, TOML), time.monotonic()
+    fa.run(small(home, MANY), into=home / "here")
+    file, start = written(home, MANY), time.monotonic()
     done = fedasym(cache, "run", file, "--into", home / "run")
     assert done.returncode == 0, done.stderr
     same_bits(home / "here", home / "run")
-    assert len(frames(home / "run")) == PIECES
+    assert len(frames(home / "run")) == MANY_PIECES
     return cache, file, home / "run", time.monotonic() - start
 
 
@@ -80,7 +68,7 @@ def written_once(folder) -> dict[str, tuple[int, int]]:
 
 
 def test_killed_at_random_moments_it_repeats_nothing_and_ends_the_same(undisturbed, tmp_path):
-    cache, file, whole, seconds = undisturbed
+    _, file, whole, seconds = undisturbed
     into, chance = tmp_path / "run", random.Random(1)
     before: dict[str, tuple[int, int]] = {}
     for _ in range(3):
@@ -90,8 +78,7 @@ def test_killed_at_random_moments_it_repeats_nothing_and_ends_the_same(undisturb
         after = written_once(into) if into.exists() else {}
         assert before.items() <= after.items()
         before = after
-    done = fedasym(cache, "run", file, "--into", into)
-    assert done.returncode == 0, done.stderr
+    fa.run(file, into=into)
     assert before.items() <= written_once(into).items()
     assert max(times_computed(into).values()) == 1
     same_bits(into, whole)
@@ -133,10 +120,10 @@ def test_killed_around_the_moment_of_putting_in_place(undisturbed, tmp_path, whe
     halves = list((into / "pieces").glob(".*.part"))
     assert len(halves) == (1 if when == "before" else 0)
     held = written_once(into)
-    assert fedasym(cache, "run", file, "--into", into).returncode == 0
+    fa.run(file, into=into)
     assert held.items() <= written_once(into).items()
     assert not list((into / "pieces").glob(".*.part"))
-    assert times_computed(into).total() == PIECES - (
+    assert times_computed(into).total() == MANY_PIECES - (
         when == "after"
     )  # it died before it could tell of its last piece
     same_bits(into, whole)
@@ -149,7 +136,7 @@ def test_two_processes_share_a_folder(undisturbed, tmp_path):
         assert process.wait(timeout=120) == 0, process.stderr.read()
         process.stderr.close()
     assert times_computed(into) == dict.fromkeys(frames(into), 1)
-    assert len(frames(into)) == PIECES
+    assert len(frames(into)) == MANY_PIECES
     same_bits(into, undisturbed[2])
 
 
@@ -182,7 +169,7 @@ def test_a_process_waits_for_the_piece_of_another_and_takes_it_over_when_that_on
             assert len(frames(into)) == 2  # the rest of tuning; what comes after is not known yet
             holder.kill()
             assert process.wait(timeout=60) == 0
-    assert times_computed(into).total() == PIECES
+    assert times_computed(into).total() == MANY_PIECES
     same_bits(into, whole)
 
 

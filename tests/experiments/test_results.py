@@ -14,9 +14,9 @@ from scipy import stats
 
 import fedasym as fa
 from fedasym.experiments import plan
-from fedasym.experiments.comparisons import compare_finals, compare_pair, sign_flips
 from fedasym.experiments.execution import Pace
 from fedasym.experiments.fields import record_data
+from fedasym.training.comparisons import compare_finals, compare_pair, sign_flips
 
 from .small import flipped
 
@@ -131,14 +131,22 @@ def test_it_prints_the_papers_table(results):
         "Chosen by validation accuracy after the last round, seed 1; test samples choose nothing."
         in text
     )
-    assert "Seeds 1, 2: seeds of training, same samples; mean over trials after round 4." in text
+    assert (
+        "Seeds 1, 2: seeds of training, same samples; mean and standard deviation over trials after round 4."
+        in text
+    )
     assert "clients' mean  worst decile" in text
     ftfa = results.finals("seeds")["ftfa"]
     assert f"{ftfa.mean():.2%}" in text
     assert f"{ftfa.min():.2%}".rstrip("%") + "–" + f"{ftfa.max():.2%}" in text
     assert "Gains of personalization" in text
     assert "one batch" in text
-    assert results._repr_html_().startswith("<pre>")
+    assert results._repr_html_().count("<table>") == 4
+    latex = results.to_latex()
+    assert latex.count(r"\begin{tabular}") == 4
+    assert r"& $\pm$ sd &" in latex
+    row = next(row for row in results.table() if row["algorithm"] == "ftfa")
+    assert row["deviation"] == pytest.approx(ftfa.std(ddof=1))
     held = json.loads(results.to_json())
     assert held["tuned"] == results.tuned
     assert len(held["trials"]) == results.trials.height
@@ -246,7 +254,7 @@ def test_verdicts_in_words():
         compare_pair("s", "a", "b", noise - noise.mean(), 0.005).verdict
         == "the same within the margin"
     )
-    assert compare_pair("s", "a", "b", 60 * noise, 0.005).verdict == "not told apart"
+    assert compare_pair("s", "a", "b", 60 * noise, 0.005).verdict == "no difference found"
     assert compare_pair("s", "a", "b", np.zeros(4), 0.005).verdict == "the same within the margin"
     same = compare_pair("s", "a", "b", np.full(4, 0.25), None)
     assert (same.p, same.equivalence, same.low, same.high) == (0.0, None, 0.25, 0.25)

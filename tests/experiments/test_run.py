@@ -227,3 +227,24 @@ def test_an_experiment_is_run_by_the_path_of_its_file_into_its_own_folder(tmp_pa
     fa.run("small.toml")
     assert tables.run_status("runs/small").state == "complete"
     assert tables.find_run("small") == tables.find_run("runs/small")
+
+
+def test_a_private_experiment_trains_privately_and_says_what_it_spends(tmp_path, federation):
+    text = TOML.replace('"local", ', "").replace("splits = 2", "splits = 0")
+    text = text.partition("gains")[0] + text.partition("seeds = 1 }")[2]
+    private = text + "[settings.privacy]\nnoise_multiplier = 2.0\nclip = 0.1\n"
+    experiment = fa.Experiment.from_toml(written(tmp_path, private))
+    written(tmp_path, experiment.to_toml())
+    assert fa.Experiment.from_toml(tmp_path / "small.toml") == experiment
+    results = fa.run(experiment, into=tmp_path / "run")
+    budget = fa.Privacy(noise_multiplier=2, clip=0.1)
+    tuned = results.tuned["fedavg"]
+    run = fa.train(
+        "fedavg", federation, seed=1, evaluate_every=2, privacy=budget, **tuned, **COMMON
+    )
+    mine = results.trials.filter(sweep="seeds", algorithm="fedavg", trial=1)
+    np.testing.assert_allclose(mine["loss"], run.loss, rtol=1e-6)
+    (note,) = (note for note in results.notes if note.startswith("Privacy"))
+    assert f"one training spends epsilon {run.privacy.epsilon:.5g} at delta 1e-06" in note
+    assert "The 2 shared models of the grid" in note  # ftfa's are fedavg's
+    assert "Privacy: one training" in str(results).replace("\n", " ")

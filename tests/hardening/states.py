@@ -254,7 +254,7 @@ def ledger(folder: Path, data: bytes) -> object:
 
 
 def head_samples() -> list[bytes]:
-    from fedasym.deploy.flower.nodes import SavedHead
+    from fedasym.models import SavedHead
 
     model = SavedHead(
         np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"}
@@ -263,7 +263,7 @@ def head_samples() -> list[bytes]:
 
 
 def head(folder: Path, data: bytes) -> object:
-    from fedasym.deploy.flower.nodes import SavedHead
+    from fedasym.models import SavedHead
 
     (folder / "ann.safetensors").write_bytes(data)
     return SavedHead.load(folder / "ann.safetensors").predict([[1.0, 2.0, 3.0]])
@@ -278,6 +278,20 @@ def history(folder: Path, data: bytes) -> object:
     (folder / "run.safetensors").write_bytes(data)
     run = fa.History.load(folder / "run.safetensors")
     return str(run), run.to_json(), run.predict(np.ones((2, 3)))
+
+
+@cache
+def double_samples() -> list[bytes]:
+    told = {"clients": 6, "dimension": 3, "aspect": 0.1, "seed": 1}
+    kinds = ({"noise": 0.5}, {"task": "classification", "classes": 3, "centre": 3, "radius": 1})
+    doubles = (fa.resemble(fa.datasets.synthetic(**told, **kind)) for kind in kinds)
+    return [made(each.save, ".safetensors") for each in doubles]
+
+
+def double(folder: Path, data: bytes) -> object:
+    (folder / "double.safetensors").write_bytes(data)
+    found = fa.Double.load(folder / "double.safetensors")
+    return str(found), found.task
 
 
 NETWORK = "import torch\n\ndef model():\n    torch.manual_seed(3)\n    return torch.nn.Sequential(torch.nn.Linear(3, 4), torch.nn.ReLU(), torch.nn.Linear(4, 3))\n"
@@ -334,6 +348,7 @@ DOORS = [
     Door("saved simulation", cache(ledger_samples), ledger, changed_json),
     Door("client's head", cache(head_samples), head, changed_safetensors),
     Door("saved history", cache(history_samples), history, changed_safetensors),
+    Door("saved double", double_samples, double, changed_safetensors),
     Door(
         "pretrained network",
         cache(lambda: [own_network().read_bytes()]),

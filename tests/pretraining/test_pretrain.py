@@ -22,7 +22,7 @@ from fedasym.pretraining.networks import Source, reader_for
 
 from .small import images, perceptron, sentences, vectors
 
-MY = Recipe("my_networks:model", epochs=3, batch=16, step=0.05, decay_every=2)
+MY = Recipe("my_networks:model", epochs=2, batch=16, step=0.05, decay_every=2)
 
 
 def test_a_cnn_learns_images_and_an_lstm_sentences(tmp_path):
@@ -176,7 +176,7 @@ from fedasym.pretraining import RECIPES
 descent.fit_network.__defaults__ = (0.0,)
 learn = descent.TrainingRun.learn
 descent.TrainingRun.learn = lambda self, *given: (learn(self, *given), time.sleep(0.05))[0]
-fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epochs=3, batch=16), into=sys.argv[2])
+fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epochs=2, batch=16), into=sys.argv[2])
 """
 
 
@@ -198,7 +198,7 @@ def run_whole(into):
     torch.set_num_threads(1)  # as above: sums have one order
     try:
         made = fa.pretraining.pretrain(
-            "digits", images(), recipe=RECIPES["digits"].changed(epochs=3, batch=16), into=into
+            "digits", images(), recipe=RECIPES["digits"].changed(epochs=2, batch=16), into=into
         )
     finally:
         torch.set_num_threads(threads)

@@ -53,7 +53,7 @@ def table(folder: Path, what: str, parts: list[Path], **config: object) -> Table
     protocol = find_protocol(str(config.get("protocol", "text")))
     values = (
         read_app(app)["config"]
-        | {"intercept": protocol.intercept}
+        | {"intercept": protocol.intercept, "shared-path": str(folder / "shared.safetensors")}
         | {name.replace("_", "-"): value for name, value in config.items()}
     )
     return Table(app, values, {11 + at: {"data-path": str(path)} for at, path in enumerate(parts)})

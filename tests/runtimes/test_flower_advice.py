@@ -11,8 +11,8 @@ from flwr.app import Array
 import fedasym as fa
 from fedasym import cli
 from fedasym.advisor.advise import advise_summaries
-from fedasym.advisor.data import read_clients
-from fedasym.advisor.federated import play_federation
+from fedasym.advisor.data import read_classes, read_clients
+from fedasym.advisor.federated import play_class_federation, play_federation
 from fedasym.advisor.statistics import Summary
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.deploy.flower import advice, apps
@@ -158,19 +158,24 @@ def test_too_few_clients_are_refused(tmp_path):
         Advisor(grid, grid.config).advise()
 
 
-def test_classes_are_refused_where_they_are(tmp_path, caplog):
-    grid = seated(federation(sizes=((6, 2, 2),) * 6), tmp_path, timeout=0.1)
-    logging.getLogger("flwr").propagate = True
-    with pytest.raises(InvalidInput) as caught, caplog.at_level(logging.INFO, logger="flwr"):
-        Advisor(grid, grid.config).advise()
-    assert "min-nodes is 3, and 0 of the connected nodes can take part" in str(caught.value)
-    for node in (11, 12, 13):
-        assert (
-            f"node {node}: its labels are classes, and advice through a federation is for numbers"
-            in str(caught.value)
-        )
-    assert "Node 11 is left out: its labels are classes" in caplog.text
-    assert len(grid.passed) == 3  # asked once each
+@pytest.mark.parametrize("classes", [2, 3])
+def test_summaries_of_classes_are_those_of_one_machine(classes, tmp_path):
+    whole = federation(sizes=((9, 2, 2),) * 7, classes=classes)
+    order = [whole.clients[place] for place in np.argsort(whole.identities)]
+    sent = asked(seated(whole, tmp_path))
+    expected = play_class_federation(read_classes(select_clients(whole, order)))
+    for one, other in zip(sent, expected, strict=True):
+        same_summaries([one.squares], [other.squares])
+        for each in ("single", "expected", "signal", "total", "counts", "right", "tested"):
+            np.testing.assert_allclose(
+                getattr(one, each), getattr(other, each), rtol=1e-6, atol=1e-7, err_msg=each
+            )
+
+
+def test_with_an_intercept_each_client_has_its_own_level(tmp_path):
+    whole = regression(12, 8, 6)
+    sent = asked(seated(whole, tmp_path, intercept=True))
+    same_summaries(sent, play_federation(read_clients(whole).level()))
 
 
 def test_advice_waits_for_healthy_nodes_and_says_what_it_is_about(tmp_path, caplog, quick):

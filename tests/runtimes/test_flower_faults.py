@@ -189,7 +189,11 @@ RUNS = [
     {"precision": "float16", "classes": "2"},
     {"classes": "ill,ill"},
 ]
+OPEN = {"allow-labels": "*", "allow-clients": "*", "allow-features": "x0,x1"}  # no words
 NODES = [
+    {"least-rows": 1000},
+    {"policy": f"/{MARK}nowhere.toml"},
+    {"allow-algorithms": f"{MARK}"},
     {"partition-id": 99, "num-partitions": 100},
     {"partition-id": f"{MARK}first"},
     {"classes": f"{MARK}well,{MARK}ill"},
@@ -321,41 +325,40 @@ def nodes(tmp_path_factory) -> dict[str, Node]:
 
 
 def test_no_word_of_a_node_leaves_it_whatever_is_wrong_there(files, folder, nodes):
-    good = folder / f"{MARK}healthy.csv"
-    known = f"{fa.datasets.read(good, classes=2).identities[0]:016x}"
-    for file, run in product(files, RUNS):
-        nodes["rtfa"].ask("query", RecordDict(), {"data-path": str(file)}, run)
+    table = {"data-path": str(folder / f"{MARK}healthy.csv")}
+    good = {what: {"data-path": str(folder / f"{MARK}{what}.safetensors")} for what in nodes}
+    for what, task in (("rtfa", "classification"), ("advise", "regression")):
+        numbers = ["x0", "x1", f"{MARK}ward"]
+        whole = fa.Federation.from_frame(
+            healthy(), label="label", client="client", features=numbers, task=task
+        )
+        whole.save(good[what]["data-path"])
+    known = f"{whole.identities[0]:016x}"
+    for file, run, rules in product(files, RUNS, ({}, OPEN)):
+        nodes["rtfa"].ask("query", RecordDict(), {"data-path": str(file)} | rules, run)
     for node, run in product(NODES, RUNS[:3]):
-        nodes["rtfa"].ask("query", RecordDict(), {"data-path": str(good)} | node, run)
+        nodes["rtfa"].ask("query", RecordDict(), table | OPEN | node, run)
     nodes["rtfa"].ask("query", RecordDict(), {}, {})
     (folder / f"{MARK}blocked").touch()
-    blocked = {"data-path": str(good), "heads-path": str(folder / f"{MARK}blocked")}
+    blocked = good["rtfa"] | {"heads-path": str(folder / f"{MARK}blocked")}
     nodes["rtfa"].ask("evaluate", orders(known)["evaluate"][0], blocked, {"classes": "2"})
-    nodes["advise"].ask(
-        "query.introduce", RecordDict(), {"data-path": str(good)}, {"task": "", "classes": "2"}
-    )
+    nodes["advise"].ask("query.introduce", RecordDict(), good["rtfa"], {"classes": "2"})
     for what, kinds in {
         "rtfa": ("query", "train", "evaluate"),
         "advise": ("introduce", "differentiate", "tell"),
     }.items():
         for kind in kinds:  # what is as it should be is answered
             name = kind if what == "rtfa" else f"query.{kind}"
-            nodes[what].ask(
-                name,
-                orders(known)[name][0],
-                {"data-path": str(good)},
-                {"classes": "2"} if what == "rtfa" else {},
-            )
+            run = {"classes": "2"} if what == "rtfa" else {}
+            nodes[what].ask(name, orders(known)[name][0], good[what], run)
             assert nodes[what].codes[-1] is None, kind
+            if what == "rtfa" and kind == "query":
+                nodes[what].ask(name, orders(known)[name][0], table | OPEN, run)
+                assert nodes[what].codes[-1] is None
     for what, node in nodes.items():
         for kind, messages in orders(known).items():
-            for file, message in product([good, folder / f"{MARK}nothing.csv"], messages):
-                node.ask(
-                    kind,
-                    message,
-                    {"data-path": str(file)},
-                    {"classes": "2"} if what == "rtfa" else {},
-                )
+            for place, message in product([good[what], good["rtfa"], table | OPEN], messages):
+                node.ask(kind, message, place, {"classes": "2"} if what == "rtfa" else {})
     codes = [code for node in nodes.values() for code in node.codes]
     assert sum(code is not None for code in codes) >= 500
     assert sum(code is None for code in codes) >= 10  # healthy ones are healthy

@@ -19,8 +19,9 @@ from fedasym.algorithms import TRAINED
 from fedasym.deploy.flower.apps import ADVISE, RunConfiguration, default_config, write_app
 from fedasym.deploy.flower.grid import try_app
 from fedasym.deploy.flower.messages import Change, shorten_changes
-from fedasym.deploy.flower.nodes import SavedHead, head_file, heads_folder, load_clients
+from fedasym.deploy.flower.nodes import head_file, heads_folder, load_clients
 from fedasym.deploy.flower.strategy import Personalized
+from fedasym.models import SavedHead
 from fedasym.training.settings import Settings, resolve_ridge, used_settings
 
 
@@ -33,8 +34,7 @@ def typed(*words: object) -> subprocess.CompletedProcess:
     )
 
 
-SHARING = [name for name, each in TRAINED.items() if not each.shares_nothing]
-DEPLOYED = (*SHARING, ADVISE)
+DEPLOYED = (*TRAINED, ADVISE)
 
 
 @pytest.mark.parametrize("what", DEPLOYED)
@@ -71,7 +71,7 @@ def test_flower_takes_the_app_and_linters_like_it(what, tmp_path):
     assert done.returncode == 0, done.stdout
 
 
-@pytest.mark.parametrize("what", SHARING)
+@pytest.mark.parametrize("what", TRAINED)
 def test_the_config_has_what_the_algorithm_uses_and_means_what_training_means(what, tmp_path):
     text = (write_app(what, tmp_path / "app") / "pyproject.toml").read_text()
     values = tomllib.loads(text)["tool"]["flwr"]["app"]["config"]
@@ -143,8 +143,8 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
         "server-step": 1e-4,
         "local-step": 1e-4,
     }
-    with pytest.raises(fa.InvalidInput, match="classes is not said and the labels are classes"):
-        try_app("tried", "wards.csv", config=config)
+    try_app("tried", "wards.csv", config=config)  # here the user owns all nodes
+    assert SavedHead.load("shared.safetensors").about["classes"] == ["ill", "well"]
     try_app("tried", "wards.csv", nodes=9, config=config | {"classes": "well, ill"})
     about = SavedHead.load("shared.safetensors").about
     assert about["classes"] == ["well", "ill"]
@@ -157,7 +157,7 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
     with pytest.raises(fa.InvalidInput, match=r"it has no pyproject\.toml of a Flower app"):
         try_app("nowhere")
     (tmp_path / "tried" / "tried" / "task.py").write_text(
-        "ALGORITHM = 'rtfa'\ndef load(context):\n    raise RuntimeError('lost')\n"
+        "ALGORITHM = 'rtfa'\ndef load(context, asked):\n    raise RuntimeError('lost')\n"
     )
     for name in [name for name in sys.modules if name.split(".")[0] == "tried"]:
         del sys.modules[name]
@@ -189,8 +189,6 @@ class Summaries(int):
 def test_a_folder_that_no_app_fits_is_refused(tmp_path):
     with pytest.raises(fa.InvalidInput, match="its name must begin with a letter"):
         write_app("rtfa", tmp_path / "3 + 4")
-    with pytest.raises(fa.InvalidInput, match="algorithm is 'local', which shares nothing"):
-        write_app("local", tmp_path / "app")
     (tmp_path / "file").touch()
     with pytest.raises(fa.InvalidInput, match="is not an empty folder"):
         write_app("rtfa", tmp_path / "file")
@@ -224,7 +222,11 @@ def test_writing_an_app_needs_no_flower_and_the_command_names_the_extra(tmp_path
         ({"precision": "float16"}, "unknown precision 'float16'"),
         ({"min-nodes": 0}, "min-nodes is 0"),
         ({"timeout": 0.0}, "timeout is 0.0: it must be a finite number above 0"),
-        ({"clip": -1.0}, "clip is -1.0: it must be a finite number of at least 0"),
+        ({"outlier-bound": -1.0}, "outlier-bound is -1.0: it must be a finite number of at least"),
+        ({"clip": 10.0}, "clip is 10.0 and privacy is none: set privacy to central"),
+        ({"privacy": "full"}, "privacy"),
+        ({"privacy": "central", "clip": 0.1}, "epsilon None and noise_multiplier None"),
+        ({"privacy": "local", "epsilon": 4.0}, "privacy has no clip"),
         ({"protocol": "txt"}, "unknown protocol 'txt'"),
     ],
 )
@@ -233,9 +235,7 @@ def test_a_config_that_makes_no_sense_is_refused(config, message):
         RunConfiguration.of("rtfa", config)
 
 
-def test_algorithms_that_share_nothing_are_refused_and_own_pairs_taken():
-    with pytest.raises(fa.InvalidInput, match="shares nothing"):
-        RunConfiguration.of(TRAINED["local"], {})
+def test_own_pairs_are_taken():
     own = fa.Algorithm(
         "mine", fa.algorithms.Average(), fa.algorithms.Descend(local_step=0.1, steps=5)
     )
@@ -245,19 +245,19 @@ def test_algorithms_that_share_nothing_are_refused_and_own_pairs_taken():
 def test_where_a_nodes_samples_are_is_its_own_business(tmp_path):
     with pytest.raises(fa.InvalidInput, match="data-path is missing"):
         load_clients({}, {"data-path": "/etc"})
-    file = tmp_path / "north.csv"
-    file.write_text("who,hours,age,mark\nann,1.0,9,1\nann,2.0,9,1\nbob,3.0,8,0\n")
-    told = {"label": "mark", "client": "who", "features": "age,hours", "classes": "3", "task": ""}
-    held = load_clients({"data-path": str(file)}, told)
+    file = tmp_path / "north.npz"
+    arrays = {"x": [[9.0, 1.0], [9.0, 2.0], [8.0, 3.0]], "y": [1, 1, 0]}
+    np.savez(file, **arrays, client=["ann", "ann", "bob"])
+    held = load_clients({"data-path": str(file)}, {"classes": "3", "task": ""})
     assert held.classes == (0, 1, 2)
     assert held.clients == ("ann", "bob")
     assert held.features[0].tolist() == [9, 1]
+    told = {"classes": "3"}
     assert load_clients({"data-path": str(file), "classes": 2}, told).classes == (0, 1)
-    assert load_clients(
-        {"data-path": str(file), "partition-id": 1, "num-partitions": 2}, told
-    ).clients == ("bob",)
+    part = {"data-path": str(file), "num-partitions": 2}
+    assert load_clients(part | {"partition-id": 1}, told).clients == ("bob",)
     with pytest.raises(fa.InvalidInput, match="partition-id is 2 of num-partitions 2"):
-        load_clients({"data-path": str(file), "partition-id": 2, "num-partitions": 2}, told)
+        load_clients(part | {"partition-id": 2}, told)
     assert heads_folder({"data-path": str(file)}) == tmp_path / "north.heads"
     assert heads_folder({"data-path": str(file), "heads-path": "/srv/heads"}) == Path("/srv/heads")
 
@@ -275,9 +275,9 @@ def test_names_of_clients_are_safe_names_of_files(tmp_path):
 
 def test_two_nodes_cannot_judge_each_other():
     changes = {1: Change(np.ones((2, 2)), 5), 2: Change(np.full((2, 2), 1e300), 5)}
-    assert shorten_changes(changes, clip=10)[1] == {}
+    assert shorten_changes(changes, bound=10)[1] == {}
     many = changes | {3: Change(np.ones((2, 2)), 5)}
-    kept, cut = shorten_changes(many, clip=10)
+    kept, cut = shorten_changes(many, bound=10)
     assert set(cut) == {2}
     assert np.isfinite(kept[2].step).all()
     assert np.linalg.norm(kept[1].step) == 2

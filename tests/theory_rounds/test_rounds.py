@@ -17,6 +17,7 @@ from fedasym.theory.rounds import (
     StepFilter,
     advance_energies,
     integrate_moments,
+    mean_filter,
     moments_of_ridge,
     moments_of_steps,
 )
@@ -38,10 +39,11 @@ def rule(cohort, step=1.0, clip=np.inf, noise=0.0, dimension=0):
 
 def following(M, moments, own, server, shares):
     """One round of all energies together."""
-    after, length, _ = advance_energies(
-        ErrorEnergies(M, 0 * M), moments, ErrorEnergies(own, 0 * own), server, shares
-    )
-    return after.total, length
+    M = M[..., None]  # endlessly many clients: their mean move is p
+    law = mean_filter(moments, np.asarray(np.inf))
+    own = ErrorEnergies(own, 0 * own)
+    after, length, _ = advance_energies(ErrorEnergies(M, 0 * M), moments, own, server, shares, law)
+    return after.total[..., 0], length
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: case["name"])
@@ -201,3 +203,25 @@ def test_the_filter_of_a_stage_comes_from_its_own_step():
     x = np.array([0.3, 1.0, 4.0])
     f = StepFilter(Meta(local_step=0.1), np.array([1.0]), 0.08).learn(x)[0]
     np.testing.assert_allclose(f, 0.08 * x * (1 - 0.1 * x) ** 2)
+
+
+def test_the_mean_move_of_few_clients_has_weak_directions():
+    """Eigenvalues of (1/m) sum P_i for 20 drawn clients: the error that is left after 6 rounds in
+    which all take part, beside the law's, and beside fresh clients in every round.
+    """
+    gamma, m, d, t = 2.0, 20, 300, 6
+    rng = np.random.default_rng(3)
+    mean = np.zeros((d, d))
+    for _ in range(m):
+        X = rng.standard_normal((round(d / gamma), d))
+        x, V = np.linalg.eigh(X.T @ X / len(X))
+        mean += (V * (1 - (1 - 0.1 * x) ** 5)) @ V.T / m
+    left = np.mean((1 - np.linalg.eigvalsh(mean)) ** (2 * t))
+    found = steps(5, 0.1, gamma, IDENTITY)
+    law = mean_filter(found, np.asarray(float(m)))
+    assert law.mean((1 - law.x) ** (2 * t))[0] == pytest.approx(left, rel=0.03)
+    fresh = ((1 - found.p[0]) ** 2 + found.T[0, 0] / m) ** t
+    assert fresh < 0.85 * left
+    assert law.weights.sum() == pytest.approx(1)
+    assert law.mean(law.x)[0] == pytest.approx(found.p[0])
+    assert law.mean(law.x**2)[0] - found.p[0] ** 2 == pytest.approx(found.T[0, 0] / m)

@@ -255,7 +255,7 @@ def test_the_servers_update_is_that_of_the_stage():
         return fa.rounds(WORLD, algorithm, rounds=20, **more).shared_error
 
     np.testing.assert_allclose(path(Halved()), path(fa.algorithms.Average(), mixing=0.5))
-    with pytest.raises(fa.NoFormula, match="no multiple of the average move"):
+    with pytest.raises(fa.NoFormula, match="not a multiple of the average move"):
         path(Decayed())
     with pytest.raises(fa.NoFormula, match="keep state from round to round"):
         path(Momentum())
@@ -329,3 +329,84 @@ def test_the_command_says_what_the_verb_says():
     )
     found = fa.rounds(WORLD, "fedavg", rounds=50, local_steps=[1, 5])
     np.testing.assert_allclose(json.loads(told.stdout)["loss"], found.loss)
+
+
+def test_predict_after_rounds_is_the_end_of_the_path():
+    told = {"rounds": 7, "local_steps": 5, "cohort": 10, "server_step": 0.05}
+    table = fa.predict(WORLD, ["rtfa", "fedavg", "local_ridge"], clients=200, **told)
+    for name in ("rtfa", "fedavg"):
+        assert table[name].loss == float(fa.rounds(WORLD, name, clients=200, **told).final)
+    assert table["local_ridge"].loss == fa.predict(WORLD, ["local_ridge"])["local_ridge"].loss
+    end = fa.predict(WORLD, "rtfa", rounds=3000, cohort=10**6)["rtfa"]
+    assert end.loss == pytest.approx(fa.predict(WORLD, "rtfa")["rtfa"].loss, rel=1e-4)
+    grid = fa.predict(WORLD, ["fedavg"], rounds=[1, 5], cohort=[[4], [40]])["fedavg"].loss
+    single = fa.predict(WORLD, ["fedavg"], rounds=5, cohort=4)["fedavg"].loss
+    assert grid.shape == (2, 2)
+    assert grid[0, 1] == pytest.approx(single, rel=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"cohort": 5}, "cohort is given, which is for training in rounds"),
+        ({"rounds": 5, "method": "simulate"}, "rounds is given with method"),
+    ],
+)
+def test_predict_refuses_rounds_that_it_cannot_answer(settings, words):
+    with pytest.raises(fa.InvalidInput, match=words):
+        fa.predict(WORLD, ["fedavg"], **settings)
+
+
+@pytest.fixture(scope="module")
+def costs():
+    told = {"dimension": 200, "epsilon": [1, 8], "clients": [50, 500], "rounds": [4, 16]}
+    return fa.privacy_costs(WORLD, "fedavg", **told, margin=0.1)
+
+
+def test_privacy_costs_are_the_best_of_the_rounds(costs):
+    for i, epsilon in enumerate((1, 8)):
+        for j, m in enumerate((50, 500)):
+            budget = fa.Privacy(epsilon=epsilon)
+            told = {"clients": m, "cohort": m, "dimension": 200, "privacy": budget}
+            path = fa.rounds(WORLD, "fedavg", rounds=[4, 16], **told)
+            assert costs.loss[i, j] == pytest.approx(path.final.min(), rel=1e-12)
+            assert costs.rounds[i, j] == [4, 16][int(np.argmin(path.final))]
+    assert np.all(np.diff(costs.loss, axis=0) < 0)
+    assert np.all(np.diff(costs.loss, axis=1) < 0)
+    assert np.all(costs.plain <= costs.loss)
+
+
+def test_sharing_pays_from_the_number_of_clients_that_is_said(costs):
+    for epsilon, count in zip((1, 8), costs.pays, strict=True):
+        around = fa.privacy_costs(
+            WORLD, "fedavg", dimension=200, epsilon=epsilon, clients=[count, 0.97 * count // 1],
+            rounds=[4, 16], margin=0.1,
+        )  # fmt: skip
+        assert around.shares.tolist() == [[True, False]]
+    assert f"epsilon 1: from {costs.pays[0]:,.0f} clients on" in str(costs)
+
+
+def test_privacy_costs_what_a_larger_radius_would_cost(costs):
+    """For fedavg the shared model's error and the squared radius add up to the loss."""
+    free = costs.plain - 1
+    np.testing.assert_allclose(costs.radius**2, 1 + costs.shared_error - free, rtol=1e-6)
+    assert json.loads(costs.to_json())["cells"][0]["clients"] == 50
+    assert costs.frame().height == 4
+
+
+def test_privacy_costs_are_drawn_and_commanded(costs, tmp_path):
+    assert costs.plot(tmp_path / "costs.png").stat().st_size > 5000
+    words = ["privacy", "fedavg", "--radius", "1", "--noise", "0.5", "--aspect", "2", "--norm", "2"]
+    words += ["--dimension", "200", "--epsilon", "8", "--clients", "500", "--rounds", "4,16"]
+    told = fedasym(*words, "--margin", "0.1", "--json")
+    assert json.loads(told.stdout)["cells"][0]["loss"] == pytest.approx(costs.loss[1, 1], rel=1e-12)
+
+
+def test_privacy_costs_refuse_what_they_cannot_say():
+    with pytest.raises(fa.InvalidInput, match="cohort is 60: it must be at most clients, 50"):
+        fa.privacy_costs(WORLD, dimension=10, clients=50, cohort=60, rounds=2)
+    with pytest.raises(fa.InvalidInput, match="margin is 2"):
+        fa.privacy_costs(WORLD, dimension=10, clients=50, epsilon=1, rounds=2, margin=2)
+    budget = fa.Privacy(epsilon=1, quantile=0.5)
+    with pytest.raises(fa.InvalidInput, match="quantile is"):
+        fa.rounds(WORLD, clients=50, dimension=10, privacy=budget)

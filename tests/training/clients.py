@@ -126,7 +126,9 @@ def scores(
         for side, split in enumerate(("validation", "test")):
             for row in clients.rows(name, split):
                 x, y = np.asarray(clients.features[row], float), clients.labels[row]
-                z = x @ head[: clients.dimension] + (head[-1] if protocol.intercept else 0)
+                z = x @ head[: clients.dimension] + (
+                    head[-1] if len(head) > clients.dimension else 0
+                )
                 if not clients.sequences:
                     z, y = z[None], np.asarray(y)[None]
                 keep = np.ones(len(z), bool)

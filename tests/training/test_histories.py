@@ -154,7 +154,7 @@ def test_the_table_of_configurations(grid):
     assert "batch 32" in lines[0]
     starred = [line.split() for line in lines if line.startswith("* ") and "%" in line]
     assert [row[:3] for row in starred] == [["*", "ftfa", "0.1"], ["*", "rtfa", "0.1"]]
-    assert "71.50%  71.00–72.00%" in str(grid)
+    assert "71.50%  0.71  71.00–72.00%" in str(grid)
     assert "Configurations tried: ftfa 3, rtfa 3." in str(grid)
     assert 'add "local"' in str(grid)
     assert "Tuning budgets differ" in str(Histories([*grid.runs[:2], *grid.runs[6:]]))

@@ -61,7 +61,7 @@ def test_the_text_says_what_was_run():
         assert word not in text
     assert "1 of 4 clients" in text
     assert repr(history(seed=4)) == str(history(seed=4))
-    assert history()._repr_html_().startswith("<pre>rtfa")
+    assert history()._repr_html_().startswith("<p>rtfa")
 
 
 def test_clients_without_training_samples_are_named():

@@ -1,12 +1,14 @@
-"""What clients and the server keep from round to round: two stages of a user's, in the twin and in
-the compiled programs.
+"""What clients and the server keep from round to round, in the twin and in the compiled programs:
+the package's algorithms, each against formulas that are written here once more, and a user's stage.
 """
 
 import numpy as np
 import pytest
+from sklearn.linear_model import Ridge as Pooled
 
 import fedasym as fa
-from fedasym.algorithms import ClientStage, Interpolate, Keep, ServerStage, setting
+from fedasym.algorithms import Interpolate, Keep, Ridge, ServerStage, find, setting
+from fedasym.algorithms.servers import ClusterModels, ControlVariates, ServerAdam
 from fedasym.training import twin
 from fedasym.training.settings import CODE, TEXT, Settings
 
@@ -16,32 +18,8 @@ from .plain import WHOLE, drawn, last
 EXACT = SMALL | {"precision": "float64"}
 
 
-class Scaffold(ServerStage):
-    """Control variates (Karimireddy et al. 2020, option II): clients correct their drift by c -
-    c_i.
-    """
-
-    def init_client(self, w):
-        return 0 * w
-
-    def init_server(self, w):
-        return 0 * w
-
-    def step(self, w, start, gradient, rate, state):
-        own, common = state
-        return w - rate * (gradient(w) - own + common), state
-
-    def finish(self, w, start, state, rate, steps):
-        own, common = state
-        later = own - common + (start - w) / (steps * rate)
-        return later, later - own
-
-    def update(self, w, change, common, sent, portion):
-        return w + change, common + portion * sent
-
-
-class ServerMomentum(ServerStage):
-    """FedAvgM (Hsu et al. 2019)."""
+class Momentum(ServerStage):
+    """FedAvgM, as a user writes it."""
 
     share: float = setting(0.9, least=0, most=1)
 
@@ -56,130 +34,210 @@ class ServerMomentum(ServerStage):
         return w + speed, speed
 
 
-class Adam(ServerStage):
-    """FedAdam (Reddi et al. 2021): the server sees the entries of its model."""
+@pytest.mark.parametrize(
+    "algorithm",
+    [
+        "feddyn",
+        "fednova",
+        "fedadam",
+        "gram_ridge",
+        fa.Algorithm("control", ControlVariates(), Interpolate()),
+        fa.Algorithm("clusters", ClusterModels(2), Ridge()),
+    ],
+    ids=lambda each: getattr(each, "name", each),
+)
+def test_compiled_programs_are_the_twin(algorithm):
+    as_twin(fa.train(algorithm, federation(), **EXACT, seed=3), federation(), tolerance=1e-10)
+    values = federation(classes=None, outputs=2)
+    as_twin(fa.train(algorithm, values, protocol=CODE, **EXACT), values, tolerance=1e-10)
 
-    server_rate: float = setting(0.1, above=0)
 
-    def init_server(self, w):
-        return 0 * w, 0 * w
-
-    def step(self, w, start, gradient, rate):
-        return w - rate * gradient(w)
-
-    def update(self, w, change, moments, sent, portion):
-        m, v = 0.9 * moments[0] + 0.1 * change, 0.99 * moments[1] + 0.01 * change**2
-        return w + self.server_rate * m / (v**0.5 + 1e-3), (m, v)
-
-
-class Ditto(ServerStage):
-    """Ditto as published (Li et al. 2021): each client keeps a model of its own, pulled to the
-    shared one.
-    """
-
-    pull: float = setting(0.5, least=0)
-
-    def init_client(self, w):
-        return w
-
-    def step(self, w, start, gradient, rate, state):
-        own, common = state
-        return w - rate * gradient(w), (
-            own - rate * (gradient(own) + self.pull * (own - start)),
-            common,
-        )
-
-    def finish(self, w, start, state, rate, steps):
-        return state[0], None
-
-    def gives_personal(self, client: ClientStage) -> bool:
-        return True
-
-    def personal_model(self, w, state):
-        return state
+def test_sequences_choose_clusters_and_are_summed_by_the_positions_that_count():
+    texts = federation(sizes=[(3, 1, 1), (2, 0, 1), (4, 1, 2)], positions=3)
+    for name in ("ifca(clusters=2)", "gram_ridge"):
+        as_twin(fa.train(name, texts, **EXACT), texts, tolerance=1e-10)
 
 
 @pytest.mark.parametrize(
-    ("server", "client"),
-    [(Scaffold(), Interpolate()), (ServerMomentum(), Keep()), (Adam(), Keep())],
+    ("name", "grid"),
+    [
+        ("fedavgm", {"momentum": [0, 0.5, 0.9], "server_step": [0.1, 0.3]}),
+        ("scaffold", {"server_step": [0.1, 0.3]}),
+        ("ifca", {"clusters": [1, 2], "server_step": [0.1, 0.3]}),
+    ],
 )
-def test_compiled_programs_are_the_twin(server, client):
-    mine = fa.Algorithm("mine", server, client)
-    as_twin(fa.train(mine, federation(), **EXACT, seed=3), federation(), tolerance=1e-10)
-    values = federation(classes=None, outputs=2)
-    as_twin(fa.train(mine, values, protocol=CODE, **EXACT), values, tolerance=1e-10)
-
-
-def test_configurations_and_seeds_side_by_side_have_their_own_memories():
-    mine = fa.Algorithm("mine", ServerMomentum(), Keep())
-    grid = {"share": [0, 0.5, 0.9], "server_step": [0.1, 0.3]}
-    for run in fa.train(mine, federation(), grid=grid, seeds=[0, 1], **EXACT):
-        as_twin(run, federation(), tolerance=1e-10)
-    control = fa.Algorithm("mine", Scaffold(), Keep())
-    for run in fa.train(
-        control, federation(), grid={"server_step": [0.1, 0.3]}, seeds=[0, 1], **EXACT
-    ):
+def test_configurations_and_seeds_side_by_side_have_their_own_memories(name, grid):
+    for run in fa.train(name, federation(), grid=grid, seeds=[0, 1], **EXACT):
         as_twin(run, federation(), tolerance=1e-10)
 
 
-def test_momentum_without_a_share_is_fedavg():
-    still = fa.Algorithm("still", ServerMomentum(share=0), Keep())
+def test_reshuffled_splits_have_their_own_sums_and_clusters():
+    clients = federation()
+    for name in ("gram_ridge", "ifca"):
+        for run in fa.train(name, clients, splits=[0, 1], **EXACT):
+            as_twin(run, clients.resplit(run.split, fractions=None), tolerance=1e-10)
+
+
+def test_a_user_s_stage_is_the_package_s():
+    mine = fa.Algorithm("mine", Momentum(share=0.7), Keep())
     np.testing.assert_allclose(
-        fa.train(still, federation(), **EXACT).shared,
-        fa.train("fedavg", federation(), **EXACT).shared,
+        fa.train(mine, federation(), **EXACT).shared,
+        fa.train("fedavgm", federation(), momentum=0.7, **EXACT).shared,
         rtol=1e-12,
     )
 
 
-def test_control_variates_remove_the_drift_of_different_clients():
-    """With whole clients as batches FedAvg's fixed point is biased by local steps; SCAFFOLD's is
-    the pooled solution.
+def test_without_what_they_add_they_are_fedavg():
+    plain = fa.train("fedavg", federation(), **EXACT).shared
+    for name, told in {"fedavgm": {"momentum": 0}, "fednova": {"local_epochs": 100}}.items():
+        same = fa.train(name, federation(), **EXACT, **told).shared
+        np.testing.assert_allclose(same, plain, rtol=1e-12, err_msg=name)
+
+
+@pytest.mark.parametrize("name", ["scaffold", "feddyn"])
+def test_without_drift_the_fixed_point_is_the_pooled_solution(name):
+    """With whole clients as batches FedAvg's fixed point is biased by local steps; SCAFFOLD's and
+    FedDyn's are the minimiser of all samples.
     """
-    clients = drawn([30, 30, 30], d=3, classes=None)
-    told = Settings(
-        rounds=600, evaluate_every=0, cohort=3, local_steps=10, batch=WHOLE, server_step=0.1
-    )
+    clients = drawn([30, 20, 40], d=3, classes=None)
+    sizes = {"evaluate_every": 0, "cohort": 3, "local_steps": 10, "batch": WHOLE}
+    told = Settings(rounds=300, server_step=0.1, **sizes, own=(("penalty", 1.0),))
     X, y = clients.features.astype(float), clients.labels
     pooled = np.linalg.lstsq(X, y.reshape(len(y), -1), rcond=None)[0]
-    control = last(fa.Algorithm("scaffold", Scaffold(), Keep()), clients, told).shared
-    plain = last(fa.algorithms.find("fedavg"), clients, told).shared
-    np.testing.assert_allclose(control, pooled, rtol=1e-8)
+    np.testing.assert_allclose(last(find(name), clients, told).shared, pooled, rtol=1e-8)
+    plain = last(find("fedavg"), clients, told).shared
     assert np.abs(plain - pooled).max() > 1e-3
 
 
+def test_adam_on_the_server_is_optax_s():
+    """scale_by_adam as optax publishes it: moments divided by 1 - decay^count, and the root of the
+    second has eps added; the gradient is minus the clients' change.
+    """
+    stage = ServerAdam(server_rate=0.3, momentum=0.8, second_momentum=0.95, floor=0.01)
+    rng = np.random.default_rng(0)
+    w = ours = rng.standard_normal((4, 2))
+    mu, nu, kept = 0 * w, 0 * w, stage.init_server(w)
+    for count in range(1, 8):
+        change = rng.standard_normal(w.shape)
+        g = -change
+        mu = (1 - 0.8) * g + 0.8 * mu
+        nu = (1 - 0.95) * g**2 + 0.95 * nu
+        w = w - 0.3 * (mu / (1 - 0.8**count)) / (np.sqrt(nu / (1 - 0.95**count)) + 0.01)
+        ours, kept = stage.update(ours, change, kept, None, 1.0)
+        np.testing.assert_allclose(ours, w, rtol=1e-12)
+
+
+def test_changes_are_averaged_per_step_where_clients_take_different_numbers():
+    """Clients of one, two and four batches in a pass: FedNova's round in plain NumPy."""
+    clients = drawn([4, 8, 16], d=3, classes=None)
+    one = Settings(
+        rounds=1, evaluate_every=0, cohort=3, local_steps=4, batch=4, server_step=0.1,
+        own=(("local_epochs", 1),),
+    )  # fmt: skip
+    found = last(find("fednova"), clients, one).shared
+    assert not np.allclose(found, last(find("fedavg"), clients, one).shared)
+    steps, n = np.array([1, 2, 4]), np.array([4, 8, 16])
+    whole = [twin.Client(clients, name, one, TEXT, 0, np.float64) for name in clients.clients]
+    total, mean = 0.0, 0.0
+    for client, K, size in zip(whole, steps, n, strict=True):
+        W = np.zeros((3, 1))
+        for (D,), _ in zip(client.steps(0, 0, 1), range(K), strict=False):
+            W = W - 0.1 * D.X.T @ (D.X @ W - D.Y) / len(D.Y)
+        total = total + size / n.sum() * W / K
+        mean += size / n.sum() * K
+    np.testing.assert_allclose(found, mean * total, rtol=1e-12)
+
+
+def pooled_clients(partition):
+    rng = np.random.default_rng(4)
+    X = rng.standard_normal((90, 5)) * [1, 2, 0.5, 1, 3]
+    y = rng.integers(0, 3, 90)
+    owner = {"even": np.arange(90) % 6, "sorted": y, "one": np.zeros(90, int)}[partition]
+    split = np.where(np.arange(90) < 70, 0, 2)
+    return X, y, fa.Federation.from_arrays(X, y, owner, split=split, classes=3)
+
+
+@pytest.mark.parametrize("partition", ["even", "sorted", "one"])
+def test_the_head_from_sums_is_the_ridge_of_all_samples_whoever_holds_them(partition):
+    X, y, clients = pooled_clients(partition)
+    run = fa.train("gram_ridge(shared_ridge=0.2)", clients, precision="float64", rounds=1)
+    told = Pooled(alpha=0.2 * 70).fit(X[:70], np.eye(3)[y[:70]])
+    np.testing.assert_allclose(run.shared[:-1], told.coef_.T, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(run.shared[-1], told.intercept_, rtol=0, atol=1e-10)
+    right = told.predict(X[70:]).argmax(1) == y[70:]
+    assert run.accuracy[-1] == pytest.approx(right.mean())
+
+
+def planted_clients(seed, clusters=3, clients=24, n=15, d=20):
+    """Clients of a few clusters, far apart and alike within, and which is whose."""
+    rng = np.random.default_rng(seed)
+    centres = rng.standard_normal((clusters, d)) / d**0.5
+    whose = rng.permutation(np.arange(clients) % clusters)
+    own = centres[whose] + 0.2 * rng.standard_normal((clients, d)) / d**0.5
+    X = rng.standard_normal((clients, 2 * n, d))
+    y = np.einsum("mnd,md->mn", X, own) + 0.3 * rng.standard_normal((clients, 2 * n))
+    split = np.tile(np.repeat([0, 2], n), clients)
+    names = np.repeat(np.arange(clients), 2 * n)
+    rows = (X.reshape(-1, d), y.ravel(), names)
+    return fa.Federation.from_arrays(*rows, split=split, intercept=False), whose
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_planted_clusters_are_found(seed):
+    clients, whose = planted_clients(seed)
+    told = Settings(
+        rounds=15, evaluate_every=0, cohort=12, local_steps=5, batch=WHOLE, server_step=0.1,
+        own=(("clusters", 3),),
+    )  # fmt: skip
+    heads = last(find("ifca"), clients, told, seed=seed).personal
+    groups = np.unique([heads[name][:, 0] for name in clients.clients], axis=0, return_inverse=True)
+    for cluster in range(3):
+        assert len(set(groups[1].ravel()[whose == cluster])) == 1
+    assert len(groups[0]) == 3
+    one = last(find("fedavg"), clients, told, seed=seed).shared
+    assert twin.loss(clients, heads) < 0.5 * twin.loss(clients, one)
+
+
 def test_models_that_clients_keep_are_their_own_models():
-    ditto = fa.Algorithm("ditto", Ditto(), Keep())
     clients = drawn([8, 5, 6])
-    start, *_, end = twin.run(
-        ditto,
-        clients,
-        Settings(rounds=30, evaluate_every=30, cohort=3, local_steps=2, batch=4),
-        TEXT,
-        0,
-    )
-    same = twin.run(
-        fa.algorithms.find("fedavg"),
-        clients,
-        Settings(rounds=30, evaluate_every=30, cohort=3, local_steps=2, batch=4),
-        TEXT,
-        0,
-    )
+    told = Settings(rounds=30, evaluate_every=30, cohort=3, local_steps=2, batch=4, ridge=0.5)
+    start, *_, end = twin.run(find("ditto"), clients, told, TEXT, 0)
+    *_, same = twin.run(find("fedavg"), clients, told, TEXT, 0)
     np.testing.assert_array_equal(start.personal["a"], start.shared)
-    np.testing.assert_array_equal(end.shared, list(same)[-1].shared)
+    np.testing.assert_array_equal(end.shared, same.shared)
     assert twin.loss(clients, end.personal, "train") < twin.loss(clients, end.shared, "train")
+
+
+def test_kept_models_converge_to_ridge_tuning():
+    """Both forms of Ditto: with whole batches, models that are kept between rounds end where a
+    ridge towards the shared model does, solved exactly.
+    """
+    clients = drawn([9, 12, 10], d=3, classes=None)
+    told = Settings(
+        rounds=400, evaluate_every=0, cohort=3, local_steps=1, batch=WHOLE, server_step=0.2,
+        local_step=0.2, ridge=0.5,
+    )  # fmt: skip
+    end = last(find("ditto"), clients, told)
+    for name in clients.clients:
+        rows = clients.rows(name, "train")
+        X, y = clients.features[rows].astype(float), clients.labels[rows].reshape(len(rows), -1)
+        system = X.T @ X / len(X) + 0.5 * np.eye(3)
+        exact = np.linalg.solve(system, X.T @ y / len(X) + 0.5 * end.shared)
+        np.testing.assert_allclose(end.personal[name], exact, rtol=1e-8)
 
 
 @pytest.mark.parametrize("cohort", [1, 3])
 def test_compiled_models_that_clients_keep_are_the_twin_s(cohort):
     """Configurations and seeds side by side; with few rounds some clients are never drawn."""
-    ditto = fa.Algorithm("ditto", Ditto(), Keep())
-    grid = {"pull": [0.1, 2.0], "server_step": [0.1, 0.3]}
+    grid = {"ridge": [0.1, 2.0], "server_step": [0.1, 0.3]}
     told = EXACT | {"rounds": 3, "cohort": cohort}
     for clients in (federation(), federation(classes=None, outputs=2)):
-        for run in fa.train(ditto, clients, grid=grid, seeds=[0, 1], **told):
+        for run in fa.train("ditto", clients, grid=grid, seeds=[0, 1], **told):
             as_twin(run, clients, tolerance=1e-10)
-    run = fa.train(ditto, federation(), **told)
-    *_, end = twin.run(ditto, federation(), run.settings, run.protocol, run.seed, np.float32)
+    run = fa.train("ditto", federation(), **told)
+    *_, end = twin.run(
+        find("ditto"), federation(), run.settings, run.protocol, run.seed, np.float32
+    )
     np.testing.assert_allclose(run.personal("a"), end.personal["a"], rtol=1e-6)
 
 

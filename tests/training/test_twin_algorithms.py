@@ -95,6 +95,7 @@ AFFECTED = {
     "decay": {"pfedme"},
     "test_inner": {"pfedme"},
     "count_padding": set(TRAINED),
+    "passes_ahead": {"local", "local_ridge"},
 }
 
 

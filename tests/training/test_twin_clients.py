@@ -106,16 +106,22 @@ def test_alone_a_round_is_a_pass_over_the_own_samples():
     start, two, four = twin.run(TRAINED["local"], federation, SMALL, CODE, 7)
     for snapshot in (start, two, four):
         np.testing.assert_array_equal(snapshot.shared, start.shared)
-    np.testing.assert_array_equal(start.personal["a"], start.shared)
     client = Client(federation, "a", SMALL, CODE, 7, float)
-    passes = list(client.passes(mix_hash(7, PERSONAL, client.identity, 0), 4))
-    np.testing.assert_array_equal(two.personal["a"], descended(start.shared, passes[:6], 0.1))
+    passes = list(client.passes(mix_hash(7, PERSONAL, client.identity, 0), 5))
+    # the released code tests after the first pass, the text before it
+    np.testing.assert_array_equal(start.personal["a"], descended(start.shared, passes[:3], 0.1))
+    np.testing.assert_array_equal(two.personal["a"], descended(start.shared, passes[:9], 0.1))
     np.testing.assert_array_equal(four.personal["a"], descended(start.shared, passes, 0.1))
+    text = replace(CODE, passes_ahead=0)
+    none, after_two, _ = twin.run(TRAINED["local"], federation, SMALL, text, 7)
+    np.testing.assert_array_equal(none.personal["a"], start.shared)
+    np.testing.assert_array_equal(after_two.personal["a"], descended(start.shared, passes[:6], 0.1))
     ridged = last(TRAINED["local_ridge"], federation, replace(SMALL, ridge=0.5), CODE, 7).personal[
         "a"
     ]
     np.testing.assert_array_equal(ridged, descended(start.shared, passes, 0.1, pull=2 * 0.5))
-    same(last(fa.Algorithm("idle", Nothing(), Keep()), federation, SMALL, CODE, 7), start)
+    idle = last(fa.Algorithm("idle", Nothing(), Keep()), federation, SMALL, CODE, 7)
+    same(idle, none)
     step = last(fa.Algorithm("step", Nothing(), Descend(0.1)), federation, SMALL, CODE, 7)
     (first,) = client.batches(mix_hash(7, PERSONAL, client.identity, 4), 0, 1)
     np.testing.assert_array_equal(

@@ -23,19 +23,28 @@ from fedasym.advisor.confirmation import Confirmation
 from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves, best_ratios
 from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
-from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps
+from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps, better_alone
 from fedasym.advisor.statistics import Summary
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import SIMPLEST
-from fedasym.core.errors import NoFormula
-from fedasym.core.numbers import Array, json_value
+from fedasym.core.errors import InvalidInput, NoFormula
+from fedasym.core.numbers import Array, json_value, number
+from fedasym.core.privacy import Privacy
 from fedasym.core.runtime import write_file
+from fedasym.models.what_if import WhatIf
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
+from fedasym.theory.contours import sample_support
+from fedasym.training.decomposition import SHARES, Decomposition, GainParts
+from fedasym.verbs.privacy import privacy_costs
 from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum
 
+LEAST_GAIN = 0.05  # by which private sharing must be below learning alone to pay
+PRIVATE = tuple(  # whose private training is predicted
+    name for name in SIMPLEST if PAPER[name].server.linear_objective is Objective.POOLED
+)
 CLOSE_LOSS = 0.005  # losses within this share are one: the simpler algorithm is taken
 # With few features fine-tuning to convergence forgets the shared model: a ridge comes before it.
 SIMPLEST_MIXED = tuple(
@@ -112,6 +121,36 @@ class Weight:
 
 
 @dataclass(frozen=True)
+class PrivateSharing:
+    """What a privacy budget makes of the advice.
+
+    loss: of the best private training of `algorithm`, `plain` of its non-private one and `alone` of
+        clients that share nothing, all above the noise; extra is what privacy adds.
+    pays: from how many such clients on sharing pays, that is, gains at least 5 %.
+    rounds, cohort, clip, noise_multiplier, local_steps, server_step: of that training.
+    """
+
+    epsilon: float
+    delta: float
+    algorithm: str
+    loss: float
+    plain: float
+    alone: float
+    pays: float
+    rounds: int
+    cohort: int
+    clip: float
+    noise_multiplier: float
+    local_steps: int
+    server_step: float
+
+    @property
+    def shares(self) -> bool:
+        """Whether sharing pays under this budget."""
+        return self.loss <= (1 - LEAST_GAIN) * self.alone
+
+
+@dataclass(frozen=True)
 class Advice(Result):
     """What `fa.advise` returns; prints itself as a page.
 
@@ -129,6 +168,10 @@ class Advice(Result):
     weights: by feature, what is shared and how much clients differ, where features are few;
         intercept: whether models have one.
     columns: what became of a table's columns, in words.
+    privacy: what a privacy budget costs, where `advise` was given one.
+    gain: for classes and many features, the gain of own models (rtfa) over the shared one on
+        held-out samples, by least squares, in parts: label shift, feature shift and the rest.
+    what_if: the same algorithms with other numbers of samples and clients, where it was asked for.
 
     >>> import fedasym as fa
     >>> advice = fa.advise(
@@ -163,6 +206,18 @@ class Advice(Result):
     weights: tuple[Weight, ...] = ()
     intercept: bool = False
     columns: str = ""
+    privacy: PrivateSharing | None = None
+    gain: GainParts | None = None
+    what_if: WhatIf | None = None
+
+    def decompose(self) -> Decomposition:
+        """The gain of own models in parts, as `train` has it of trained ones."""
+        if self.gain is None:
+            raise InvalidInput(
+                "this advice has no gain in parts: it takes classes, many features, and samples"
+                " that did not stay with their clients; .decompose() of fa.train has it of models"
+            )
+        return Decomposition((self.gain,), ("By least squares, about the others' model.",))
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm: feed it to any data frame. None: there is no finite number."""
@@ -181,6 +236,8 @@ class Advice(Result):
         answer = {LOSS: loss_answer, ACCURACY: accuracy_answer, LOG_LOSS: score_answer}[
             self.metric
         ](self)
+        if self.what_if is not None:
+            answer["what_if"] = json.loads(self.what_if.to_json())
         return json.dumps(answer, indent=2)
 
     @property
@@ -268,7 +325,14 @@ def loss_answer(advice: Advice) -> dict[str, Any]:
         "clients": client_answers(advice),
         "floor": advice.floor,
         "sent": advice.sent,
+        **({} if advice.privacy is None else {"privacy": privacy_answer(advice.privacy)}),
     }
+
+
+def privacy_answer(about: PrivateSharing) -> dict[str, Any]:
+    """What a budget costs, for JSON."""
+    held = {name: json_number(value) for name, value in asdict(about).items()}
+    return held | {"shares": about.shares}
 
 
 def accuracy_answer(advice: Advice) -> dict[str, Any]:
@@ -296,6 +360,7 @@ def accuracy_answer(advice: Advice) -> dict[str, Any]:
         "sent": advice.sent,
         "confirm": {"settings": advice.confirm.settings, "what": str(advice.confirm)},
         "clients": client_answers(advice),
+        "gain": None if advice.gain is None else keep_finite(advice.gain.record()),
     }
 
 
@@ -361,6 +426,55 @@ def keep_finite(record: dict[str, Any]) -> dict[str, Any]:
 def json_number(value: Any) -> Any:
     """What JSON can hold."""
     return json_value(value) if isinstance(value, float) else value
+
+
+def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
+    """The advice under a privacy budget: alone, where private sharing would gain too little.
+
+    The best rounds of everyone, with the best clip, are predicted for the estimated population;
+    what privacy adds to the loss there is added to the loss that is expected here.
+    """
+    if advice.metric is not LOSS:
+        raise InvalidInput(
+            f"epsilon is {number(budget.epsilon)}: what privacy costs is predicted for labels that"
+            " are numbers; train privately beside a plain run, and compare (fa.train with privacy)"
+        )
+    about = advice.population
+    world = about.world
+    assert isinstance(world, Population)
+    # the shared optimum lies in the covariance as the displacements do, lest it be shorter anywhere
+    world = replace(world, optimum_power=world.shift_power)
+    step = 1 / sample_support(float(np.asarray(world.aspect)), world.spectrum)[1]
+    told: dict[str, Any] = {"dimension": about.dimension, "delta": budget.delta}
+    told |= {"epsilon": budget.epsilon, "sampling": budget.sampling, "margin": LEAST_GAIN}
+    told |= {"local_steps": [5, 50], "server_step": step, "rounds": [4, 16, 64]}
+    alone = better_alone(advice.predictions)
+    best = min(
+        (name for name in advice.predictions if name in PRIVATE),
+        key=lambda name: advice.predictions[name].trusted,
+    )
+    costs = privacy_costs(world, best, clients=about.clients, **told)
+    plain = advice.predictions[best].trusted
+    found = PrivateSharing(
+        epsilon=float(budget.epsilon or 0.0),
+        delta=budget.delta,
+        algorithm=best,
+        loss=plain + float(costs.loss[0, 0] - costs.plain[0]),
+        plain=plain,
+        alone=advice.predictions[alone].trusted,
+        pays=float(costs.pays[0]),
+        rounds=int(costs.rounds[0, 0]),
+        cohort=int(costs.cohort[0, 0]),
+        clip=float(costs.clip[0, 0]),
+        noise_multiplier=float(costs.noise_multiplier[0, 0]),
+        local_steps=int(costs.local_steps[0, 0]),
+        server_step=float(costs.server_step[0, 0]),
+    )
+    chosen = best if found.shares else alone
+    if PAPER[advice.recommended].shares_nothing:
+        chosen = advice.recommended
+    ridge = advice.ridge if chosen == advice.recommended else advice.predictions[chosen].ridge
+    return replace(advice, recommended=chosen, ridge=ridge, privacy=found)
 
 
 def choose_loss(table: dict[str, Prediction], simplest: tuple[str, ...]) -> str:
@@ -440,6 +554,28 @@ def describe_regression(found: Estimates, summaries: list[Summary], sizes: Array
         samples=int(sizes.sum()),
         method=found.method,
     )
+
+
+def add_shares(
+    table: dict[str, Prediction], training: dict[str, dict[str, float]], gain: GainParts
+) -> tuple[dict[str, Prediction], dict[str, dict[str, float]]]:
+    """The row and the settings of FedAvg with class shares, as far above rtfa as it was measured;
+    no row where it is not sure that they help.
+    """
+    if not gain.settings or gain.label.value < 2 * gain.label.error:
+        return table, training
+    value = float(np.clip(table["rtfa"].trusted - gain.beyond.value, 0.0, 1.0))
+    wide = 1.96 * float(np.hypot(gain.beyond.error, table["rtfa"].measured_error or 0.0))
+    row = Prediction(
+        SHARES,
+        accuracy=Quantity(value, max(value - wide, 0.0), min(value + wide, 1.0)),
+        new=table["fedavg"].new,
+        measured=gain.shares,
+        measured_error=gain.beyond.error,
+        trusted=value,
+        note="measured against rtfa on held-out samples, not predicted",
+    )
+    return table | {SHARES: row}, training | {SHARES: training["fedavg"] | gain.settings}
 
 
 def choose_accuracy(table: dict[str, Prediction]) -> str:

@@ -6,7 +6,7 @@ with held-out fits, doubt, recommend.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -15,7 +15,9 @@ import numpy as np
 from fedasym.advisor.advice import (
     CLASS_CANDIDATES,
     Advice,
+    add_shares,
     caution_sharing,
+    charge_privacy,
     choose_accuracy,
     choose_loss,
     choose_ratio,
@@ -45,6 +47,7 @@ from fedasym.advisor.crosscheck import (
     compare_accuracies,
     compare_losses,
     gcv_curves,
+    logistic_levels,
     regression_gains,
 )
 from fedasym.advisor.data import (
@@ -80,6 +83,7 @@ from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural
+from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
 from fedasym.data.splits import TRAIN
@@ -88,7 +92,10 @@ from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
 from fedasym.models import Model
+from fedasym.models.what_if import WhatIf
+from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
+from fedasym.training.decomposition import SHARES
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
@@ -102,6 +109,8 @@ def advise(
     task: str | None = None,
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
+    privacy: Privacy | None = None,
+    what_if: bool = False,
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
@@ -116,6 +125,11 @@ def advise(
         yes for arrays.
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
         (few features: fitted).
+    privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
+        dear, clients are advised to learn alone, and told from how many on sharing would pay.
+        The statistics of the advice itself are not counted. Labels that are numbers.
+    what_if: also draw clients that resemble these, with other numbers of samples and clients, and
+        say what follows (`fa.what_if`); of a Federation.
 
     The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
@@ -138,9 +152,19 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    budget = read_privacy(privacy)
+    if budget is not None:
+        if budget.epsilon is None:
+            raise InvalidInput(
+                "privacy has no epsilon: give a budget, such as fa.Privacy(epsilon=4)"
+            )
+        plain = advise(data, y, clients, task=task, intercept=intercept, algorithms=algorithms)
+        return charge_privacy(plain, budget)
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]
+    if are_classes(data, y, task):  # class shares are measured in any case
+        beside = [each for each in beside if each.correction is None]
     beside = resolve(beside, None, MAML_STEP) if beside else []
     if (
         isinstance(data, Sequence)
@@ -158,9 +182,22 @@ def advise(
             )
         return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
+    if flag("what_if", what_if):
+        advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
+
+
+def foretell_clients(data: Any, recommended: str) -> WhatIf:
+    """What the recommended algorithm and its rivals would reach at other sizes."""
+    if not isinstance(data, Federation):
+        raise InvalidInput(
+            "what_if is True: clients are drawn to resemble those of a Federation; make one of the"
+            " arrays with fa.Federation.from_arrays"
+        )
+    names = [name for name in dict.fromkeys((recommended, "rtfa", *RIVALS)) if name in PAPER]
+    return foretell(data, algorithms=names)
 
 
 def advise_samples(
@@ -196,6 +233,9 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
     levels = ClientLevels.of(data) if intercept else None
     seen = pool_and_estimate(data.level() if intercept else data)
     structure = find_structure(seen)
+    if structure.between and not any(each.server.group_stage for each in beside):
+        name = f"ifca(clusters=2,between={structure.between:.2f})"
+        beside = [*beside, *resolve(name, None, MAML_STEP)]
     return assemble_regression(
         seen.summaries,
         estimate_power(seen) if structure.aligned else seen.estimates,
@@ -212,7 +252,8 @@ def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
     """Classes and many features: statistics, estimates and probes, then the assembled advice."""
     seen = look_at_clients(classes)
     fresh = estimate_from_held(seen)
-    return assemble_classes(seen, seen.found if fresh is None else fresh, beside)
+    levels = logistic_levels(classes)
+    return assemble_classes(seen, seen.found if fresh is None else fresh, beside, levels)
 
 
 def nested_doubts(federation: Federation | None) -> tuple[Doubt, ...]:
@@ -246,8 +287,8 @@ def are_few(data: ClientData, intercept: bool) -> bool:
     if intercept and not enough:
         raise InvalidInput(
             f"there are {samples} training samples for {unknowns} unknowns (features and the"
-            " intercept): how clients differ cannot be told from so few; name fewer features, or"
-            " give more samples"
+            " intercept): how clients differ cannot be estimated from so few; name fewer features,"
+            " or give more samples"
         )
     return enough
 
@@ -374,12 +415,17 @@ def advise_class_summaries(sent: Sequence[ClassSummary], beside: Sequence[Algori
         )
 
 
-def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algorithm]) -> Advice:
+def assemble_classes(
+    seen: ClassLook,
+    found: ClassMoments,
+    beside: Sequence[Algorithm],
+    levels: Mapping[str, float] | None = None,
+) -> Advice:
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
     world = estimate_world(found, seen.classes.count)
     table, ridges = predict_class_accuracies(found, world, shape)
-    table = compare_accuracies(table, seen.probes, world, shape, found)
+    table = compare_accuracies(table, seen.probes, world, shape, found, levels)
     evidence = ClassEvidence(
         seen.found.summaries,
         plain_estimates(found),
@@ -394,13 +440,20 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
         shape,
     )
     doubts = doubt_classes(evidence)
+    if seen.drift is not None:
+        doubts = (*doubts, Doubt("class shares drift", seen.drift))
     ridges, table = move_ridges(ridges, table, evidence, doubts)
     recommended = choose_accuracy(table)
     steps = predict_stopping(world, shape, ridges, table, seen)
     training = training_settings(table, ridges, steps, shape, seen)
+    if seen.gain is not None:
+        table, training = add_shares(table, training, seen.gain)
+        if seen.gain.shares_win and seen.drift is None:
+            recommended = max((recommended, SHARES), key=lambda name: table[name].trusted)
+    candidates = (*CLASS_CANDIDATES, *([SHARES] if SHARES in table else []))
     rivals = [
         name
-        for name in sorted(CLASS_CANDIDATES, key=lambda name: -table[name].trusted)
+        for name in sorted(candidates, key=lambda name: -table[name].trusted)
         if name != recommended
     ]
     held_only = any(doubt.check == Check.TRAINED_FEATURES for doubt in doubts)
@@ -421,6 +474,7 @@ def assemble_classes(seen: ClassLook, found: ClassMoments, beside: Sequence[Algo
             {name: training[name] for name in (recommended, *rivals)},
         ),
         clients=class_client_gains(seen, world, shape, table, ridges, held_only),
+        gain=seen.gain,
     )
 
 

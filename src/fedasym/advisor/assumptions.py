@@ -203,7 +203,7 @@ def scarce_samples(seen: SizeEvidence) -> str | None:
         return None
     return (
         f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features:"
-        " radius and norm are told apart only by products across clients, which takes a shared"
+        " radius and norm can be separated only by products across clients, which takes a shared"
         " optimum without preferred directions, noise and radius hardly at all: losses are known"
         " no better than their intervals say; use a ridge for the shared model too."
     )
@@ -294,7 +294,7 @@ def planned_features(seen: SizeEvidence) -> str | None:
         return None
     return (
         f"clients have nearly the same features (they differ {found:.2g} times as much as chance"
-        " would have it): a client's samples are no independent draws, and errors on other"
+        " would have it): a client's samples are not independent draws, and errors on other"
         " features than these may be larger than predicted."
     )
 

@@ -23,6 +23,7 @@ import numpy as np
 import scipy.optimize
 
 from fedasym.advisor.class_statistics import (
+    MANY_HOLDING,
     PROBE_ROWS,
     PROFILE_ROOM,
     SHARED_ROOM,
@@ -32,6 +33,7 @@ from fedasym.advisor.class_statistics import (
     Profile,
     ProfileRecorder,
     SharedSums,
+    ShiftRecorder,
     pool_classes,
     probe_ratios,
     view_client,
@@ -42,6 +44,7 @@ from fedasym.advisor.moments import PROBE_VECTORS, fit_variances, probe_vectors,
 from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of, spread_places
 from fedasym.core.numbers import Array
 from fedasym.theory.classes.squared_labels import LabelModel, Link
+from fedasym.training.decomposition import GainParts, describe_drift
 from fedasym.worlds.spectra import Spectrum
 
 CENTRE_POWERS = -1.0, 3.0  # alignments of the shared optimum that are looked for
@@ -420,6 +423,9 @@ class ClassLook:
     probes: Probes
     counts: Array  # (clients, classes)
     data: ClientData | None = None  # None where samples stayed with their clients
+    # where the gain of own models comes from; None where samples stayed with their clients
+    gain: GainParts | None = None
+    drift: str | None = None  # a sentence, where held-out class shares are not those of training
 
 
 def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
@@ -435,11 +441,16 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
         counts[place] = np.bincount(
             np.asarray(part.labels[part.train], dtype=int), minlength=classes.count
         )
+    shifting = ShiftRecorder(classes, shared, counts, count_holding(data, places) >= MANY_HOLDING)
     for place in places:
         X, codes = data.rows(place)
         client = view_client(shared, X, classes.targets(codes))
         gathering.add(data.parts[place].name, client)
-        probing.add(client, codes, data.held(place), shared.without(client))
+        others = shared.without(client)
+        held = data.held(place)
+        probing.add(client, codes, held, others)
+        shifting.add(client, codes, held, others)
+    probes = probing.finish()
     energy = float(np.trace(shared.covariance))
     return ClassLook(
         classes=classes,
@@ -451,10 +462,26 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
         mean_share=float(shared.mean @ shared.mean) / energy,
         places=places,
         found=gathering.finish(),
-        probes=probing.finish(),
+        probes=probes,
         counts=counts,
         data=data,
+        gain=shifting.finish(probes),
+        drift=describe_drift(counts, held_label_counts(classes)),
     )
+
+
+def count_holding(data: ClientData, places: Sequence[int]) -> int:
+    """How many of these clients hold samples out."""
+    return sum(data.parts[place].held.size > 0 for place in places)
+
+
+def held_label_counts(classes: Classes) -> Array:
+    """(clients, classes) labels of held-out samples."""
+    counts = np.zeros((len(classes.data.parts), classes.count))
+    for place, part in enumerate(classes.data.parts):
+        labels = np.asarray(part.labels[part.held], dtype=int)
+        counts[place] = np.bincount(labels, minlength=classes.count)
+    return counts
 
 
 def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments | None:

@@ -25,11 +25,13 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 import scipy.optimize
+from numpy.typing import NDArray
 
 from fedasym.advisor.data import Classes, Coding
 from fedasym.advisor.statistics import spread_places
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK
+from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts
 from fedasym.worlds.spectra import Spectrum
 
 # a ridge, as a share of the mean curvature: directions that a single client has seen stay finite
@@ -39,6 +41,7 @@ FIRM_RIDGE = 1e-6
 SOFT_RIDGE = 5.0
 SHARED_ROOM = 1.5  # samples per unknown from which a shared model is fitted without a ridge
 PROBE_RATIOS = 15
+MANY_HOLDING = 4  # clients with held-out samples, which are then measured on
 PROBE_ROWS = 400  # samples of a client that are predicted, evenly spread: more would say the same
 # ratios from the samples' own scale over this to the scale times this; the last is infinite
 RATIO_SPAN = 1e3
@@ -208,7 +211,7 @@ class Probes:
     @property
     def holds(self) -> bool:
         """Whether enough clients hold samples out to speak of an accuracy."""
-        return int((self.shared_held.count > 0).sum()) >= 4
+        return int((self.shared_held.count > 0).sum()) >= MANY_HOLDING
 
     def measured(self, alone: bool) -> AccuracyCurve:
         """Held-out samples where there are any, otherwise each sample left out."""
@@ -289,6 +292,87 @@ class ProbeRecorder:
             for rows, count in zip(self.kept, (own, own, out, out), strict=True)
         ]
         return Probes(self.ratios, *curves)
+
+
+class ShiftRecorder:
+    """What the others' model says of a client's samples, and how its class shares and its mean
+    features would correct that; clients one after the other.
+
+    Held-out samples where clients have some (`holds`); otherwise each half of the training samples
+    is predicted, with the class shares of the other half. `rows` are clients, or halves of them.
+    """
+
+    def __init__(self, classes: Coding, shared: SharedSums, counts: Array, holds: bool) -> None:
+        self.classes, self.holds = classes, holds
+        total = shared.mean * shared.samples
+        sums = shared.cross.T + total / classes.count
+        if classes.count == 2:
+            sums = np.stack([total - shared.cross[:, 0], total + shared.cross[:, 0]]) / 2
+        self.means = sums / np.maximum(counts.sum(0), 1)[:, None]
+        self.rows: list[tuple[Array, Array, Array, Array]] = []
+        self.owner: list[int] = []
+
+    def add(
+        self, client: ClientView, codes: Array, held: tuple[Array, Array], others: Array
+    ) -> None:
+        """One client more, and the model of the others."""
+        place = 0 if not self.owner else self.owner[-1] + 1
+        if self.holds:
+            rows = spread_places(len(held[1]), PROBE_ROWS)
+            parts = [(held[0][rows], held[1][rows], np.arange(len(codes)))]
+        else:
+            halves = [np.arange(len(codes)) % 2 == half for half in range(2)]
+            parts = [(client.X[half], codes[half], np.flatnonzero(~half)) for half in halves]
+        for X, answers, known in parts:
+            labels = codes[known].astype(int)
+            counts = np.bincount(labels, minlength=self.classes.count).astype(float)
+            apart = client.X[known].sum(0) - counts @ self.means
+            both = (self.widen(X @ others), answers, counts, self.widen(apart[None] @ others)[0])
+            self.rows.append(both)
+            self.owner.append(place)
+
+    def widen(self, outputs: Array) -> Array:
+        """Outputs of all classes: two have one of both signs."""
+        return np.hstack([-outputs, outputs]) if self.classes.count == 2 else outputs
+
+    def finish(self, probes: Probes) -> GainParts | None:
+        """The gain of a ridge towards the others' model, in parts; None: too few samples.
+
+        Least-squares outputs become logarithms of probabilities by the temperature that fits best.
+        Half of the samples choose the corrections' numbers for the other half, and the reverse.
+        """
+        scores, answers, counts, shifts = zip(*self.rows, strict=True)
+        sizes = [len(each) for each in answers]
+        if not sum(sizes):
+            return None
+        labels = np.concatenate(answers).astype(np.intp)
+        stacked = np.concatenate(scores)
+        scale = find_temperature(stacked, labels)
+        held = HeldScores(
+            scale * stacked,
+            labels,
+            np.repeat(np.arange(len(sizes)), sizes),
+            np.concatenate([np.arange(size) % 2 == 1 for size in sizes]),
+            np.array(counts, dtype=float),
+            scale * np.array(shifts),
+        )
+        found = correct_shifts(held).plus(correct_shifts(held.swapped()))
+        joined = found.of_clients(np.array(self.owner))
+        curve = probes.measured(alone=False)
+        best = int(np.argmax(curve.mean))
+        personal = np.nan_to_num(curve.right[:, best]) * joined.tested
+        return GainParts.of("rtfa", joined, personal)
+
+
+def find_temperature(scores: Array, labels: NDArray[np.intp]) -> float:
+    """The factor that makes scores logarithms of probabilities, by the log-loss of the labels."""
+
+    def lost(log_scale: float) -> float:
+        Z = np.exp(log_scale) * scores
+        return float((np.logaddexp.reduce(Z, axis=1) - Z[np.arange(len(Z)), labels]).mean())
+
+    found = scipy.optimize.minimize_scalar(lost, bounds=(-3, 7), method="bounded")
+    return float(np.exp(found.x))
 
 
 @dataclass(frozen=True, eq=False)

@@ -38,7 +38,11 @@ TEST_SHARES = (0.7, 0.1, 0.2)
 TRAIN_ROUNDS, PERSONAL_EPOCHS = 100, 20
 # Validation chooses steps from these, in units of what is stable at the largest curvature that
 # there may be.
-STEP_FACTORS = {"server_step": (0.2, 1.0, 10.0), "local_step": (1.0, 10.0)}
+STEP_FACTORS = {
+    "server_step": (0.2, 1.0, 10.0),
+    "local_step": (1.0, 10.0),
+    "share_power": (0.25, 0.5, 1.0),
+}
 
 
 def training_settings(

@@ -18,6 +18,7 @@ from functools import cached_property
 from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from fedasym.advisor.class_estimates import (
     ClassLook,
@@ -42,6 +43,7 @@ from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
+from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut
 from fedasym.theory.classes.squared_labels import (
     LabelModel,
     best_label_ridge,
@@ -61,6 +63,12 @@ LIKE_METHODS = {"ftfa": "rtfa", "one_step": "rtfa", "local": "local_ridge"}
 QUICK_CLIENTS = 200  # that are looked at
 QUICK_FEATURES = 600  # more are projected at random
 QUICK_WORK = 1e10  # multiplications of the second look
+MANY_CLASSES = 20
+UNEVEN = 0.6  # share of the classes that would be as uncertain if all were alike
+LEVEL_CLIENTS = 40  # on which the logistic loss is set beside least squares
+LEVEL_ROWS = 500  # training samples of each
+LEVEL_FEATURES = 300
+LEAST_LEVELLED = 200  # held-out samples
 
 
 @dataclass(frozen=True, eq=False)
@@ -223,13 +231,58 @@ def gain_of_client(
     return float(a @ v + a0 * beyond), float(a @ client.residual + a0 * client.rest), variance
 
 
+def are_many_or_uneven(counts: Array) -> bool:
+    """Whether classes are more than squared labels serve well, or some are rare.
+
+    >>> are_many_or_uneven(np.array([50, 50, 50])), are_many_or_uneven(np.array([500, 9, 4]))
+    (False, True)
+    """
+    shares = counts[counts > 0] / counts.sum()
+    alike = float(np.exp(-np.sum(shares * np.log(shares))))
+    return len(counts) > MANY_CLASSES or alike < UNEVEN * len(counts)
+
+
+def logistic_levels(classes: Classes) -> dict[str, float]:
+    """How much more accurate heads with the logistic loss are than least squares, by algorithm, on
+    held-out samples of some clients; empty where classes are few and even, or none are held out.
+    """
+    some = project_features(thin_clients(classes, LEVEL_CLIENTS), LEVEL_FEATURES)
+    data = some.data
+    parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
+    for place in range(len(data.parts)):
+        for part, held, most in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
+            chosen = spread_places(len(part[1]), most)
+            kinds = held * (1 + np.arange(chosen.size) % 2)
+            parts.append((part[0][chosen], part[1][chosen], place, kinds))
+    codes = np.concatenate([part[1] for part in parts]).astype(np.intp)
+    split = np.concatenate([part[3] for part in parts])
+    counts = np.bincount(codes[split == 0], minlength=classes.count).astype(float)
+    if np.sum(split > 0) < LEAST_LEVELLED or not are_many_or_uneven(counts):
+        return {}
+    owner = np.repeat([part[2] for part in parts], [len(part[1]) for part in parts])
+    rows = np.concatenate([part[0] for part in parts])
+    squared = HeldOut.of(rows, codes, owner, split, classes.count, False)
+    logistic = SoftmaxHeldOut.of(rows, codes, owner, split, classes.count, False)
+    return {
+        name: float(np.nanmean(logistic.score(PAPER[name]) - squared.score(PAPER[name])))
+        for name in ("fedavg", "rtfa", "local_ridge")
+    }
+
+
 def compare_accuracies(
-    table: AccuracyTable, probes: Probes, world: LabelModel, sizes: ClientSizes, found: ClassMoments
+    table: AccuracyTable,
+    probes: Probes,
+    world: LabelModel,
+    sizes: ClientSizes,
+    found: ClassMoments,
+    levels: Mapping[str, float] | None = None,
 ) -> AccuracyTable:
     """Beside each prediction what the samples say; they decide the ranking where the two disagree.
 
     One contradiction is enough: some by samples and others by the model would mix two scales.
+    levels: what the logistic loss adds to probes by least squares (`logistic_levels`).
     """
+    added = levels or {}
     out = dict(table)
     error = shared_error(world, found.excess)
     for name, place in best_ratios(probes).items():
@@ -247,7 +300,11 @@ def compare_accuracies(
     probed = best_ratios(probes)
     if any(out[name].contradicted for name in probed):
         out |= {
-            name: replace(out[name], contradicted=True, trusted=float(out[name].measured or 0.0))
+            name: replace(
+                out[name],
+                contradicted=True,
+                trusted=float(np.clip((out[name].measured or 0.0) + added.get(name, 0.0), 0, 1)),
+            )
             for name in probed
         }
     for name, like in LIKE_METHODS.items():
@@ -356,7 +413,8 @@ def foresee_accuracies(
         shape = ClientSizes(SizeGroups.of(sizes), seen.dimension)
         world = estimate_world(found, taken.count)
         table, _ = predict_class_accuracies(found, world, shape, intervals=False)
-        table = compare_accuracies(table, seen.probes, world, shape, found)
+        levels = logistic_levels(some)
+        table = compare_accuracies(table, seen.probes, world, shape, found, levels)
     rows = table.items()
     return {k: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted) for k, row in rows}
 

@@ -263,6 +263,9 @@ class PartedLoss(NamedTuple):
     alone: bool
 
 
+Drawn = tuple[Array, Array, Array, Array]  # rows, shift, optimum and noise of a client
+
+
 def lacking_variance(
     found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, PartedLoss]
 ) -> dict[str, float]:
@@ -274,7 +277,7 @@ def lacking_variance(
     count = affordable_draws(sizes, dimension)
     samples = np.resize(sizes[spread_places(sizes.size, count)].astype(int), count)
 
-    def draw_client(n: int) -> tuple[Array, Array, Array, Array]:
+    def draw_client(n: int) -> Drawn:
         X = rng.standard_normal((n, dimension)) * np.sqrt(s)
         shift = np.sqrt(found.radius2 * energy) * rng.standard_normal(dimension)
         whole = centre * rng.standard_normal(dimension) + shift
@@ -291,7 +294,11 @@ def lacking_variance(
     seen: list[tuple[Any, list[float]]] = []
     while len(seen) < count:  # a few at a time: so many are kept
         some = [draw_client(n) for n in samples[len(seen) : len(seen) + DRAWN_TOGETHER]]
-        seen += in_threads(lambda k, some=some: judge(*some[k]), len(some), dimension)
+
+        def judge_place(k: int, some: list[Drawn] = some) -> tuple[Any, list[float]]:
+            return judge(*some[k])
+
+        seen += in_threads(judge_place, len(some), dimension)
     scores, lost = zip(*seen, strict=True)
     moved = client_influences(list(scores))
     out = {}

@@ -243,7 +243,7 @@ def kappa_of(client: Summary, ridges: Array) -> Array:
     return np.asarray(client.samples / ((1 / (e + ridges[:, None])).sum(1) + beyond))
 
 
-def spread_places(count: int, wanted: int) -> Array:
+def spread_places(count: int, wanted: int) -> NDArray[np.intp]:
     """`wanted` places out of `count`, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(wanted, count)).round().astype(int))
 

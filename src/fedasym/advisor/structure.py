@@ -14,8 +14,16 @@ from dataclasses import dataclass, replace
 import numpy as np
 import scipy.linalg
 import scipy.special
+from numpy.typing import NDArray
 
-from fedasym.advisor.estimates import Estimates, PooledClients, estimate_by_likelihood
+from fedasym.advisor.data import LEAST_CLIENTS
+from fedasym.advisor.estimates import (
+    LEAST_ROOM,
+    Estimates,
+    PooledClients,
+    estimate_by_likelihood,
+    pool_and_estimate,
+)
 from fedasym.advisor.moments import fit_variances
 from fedasym.advisor.statistics import AxisRows, Summary, spectrum_of, spread_places
 from fedasym.core.numbers import Array
@@ -36,13 +44,15 @@ GROUPED = -0.7
 @dataclass(frozen=True)
 class Structure:
     """Standard errors by which displacements follow strong (above 0) or weak features; how far the
-    first common direction of the clients stands out, in standard deviations; and the kurtosis along
-    it, less what the model gives.
+    first common direction of the clients stands out, in standard deviations; the kurtosis along it,
+    less what the model gives; and, where clients fall into two groups along it, the share of
+    radius^2 that lies between these (0: not known).
     """
 
     alignment: float = 0.0
     direction: float = 0.0
     kurtosis: float = 0.0
+    between: float = 0.0
 
     @property
     def aligned(self) -> bool:
@@ -67,7 +77,8 @@ def find_structure(seen: PooledClients) -> Structure:
     R = seen.pool.factor
     rng = np.random.default_rng(0)
     sums, widths = [], []
-    for place in spread_places(len(seen.data.parts), STRUCTURE_CLIENTS):
+    places = spread_places(len(seen.data.parts), STRUCTURE_CLIENTS)
+    for place in places:
         e, own = seen.left_out[place], seen.summaries[place]
         drawn = rng.standard_normal((IMAGINED_FEDERATIONS, e.size))
         v = found.noise2 + found.radius2 * own.power / d
@@ -86,11 +97,25 @@ def find_structure(seen: PooledClients) -> Structure:
     (top, along), *by_chance = map(first_direction, unit_vectors(vectors).swapaxes(0, 1))
     tops = np.array([each[0] for each in by_chance])
     direction = float((top - tops.mean()) / max(tops.std(ddof=1), 1e-300))
-    return Structure(
-        alignment,
-        direction,
-        excess_kurtosis(along) - float(np.mean([excess_kurtosis(each[1]) for each in by_chance])),
-    )
+    by_model = float(np.mean([excess_kurtosis(each[1]) for each in by_chance]))
+    structure = Structure(alignment, direction, excess_kurtosis(along) - by_model)
+    if not structure.clustered:
+        return structure
+    return replace(structure, between=share_between(seen, places, along > 0))
+
+
+def share_between(seen: PooledClients, places: NDArray[np.intp], first: NDArray[np.bool_]) -> float:
+    """The share of radius^2 between two groups of clients: what is not left within them, where
+    each has a pooled model and a radius of its own; 0 where a group has too few samples.
+    """
+    data, within = seen.data, []
+    for mine in (places[first], places[~first]):
+        part = replace(data, parts=tuple(data.parts[place] for place in mine))
+        if len(mine) < LEAST_CLIENTS or part.sizes.sum() < LEAST_ROOM * data.dimension:
+            return 0.0
+        within.append(len(mine) * pool_and_estimate(part).estimates.radius2)
+    left = sum(within) / places.size / max(seen.estimates.radius2, 1e-300)
+    return float(np.clip(1 - left, 0.0, 1.0))
 
 
 def unit_vectors(vectors: Array) -> Array:

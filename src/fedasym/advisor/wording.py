@@ -15,7 +15,7 @@ from fedasym.core.numbers import number, plural
 from fedasym.results import ACCURACY, LOSS
 
 if TYPE_CHECKING:
-    from fedasym.advisor.advice import Advice
+    from fedasym.advisor.advice import Advice, PrivateSharing
     from fedasym.advisor.predictions import Prediction, Steps
 
 WIDTH = 100
@@ -31,7 +31,8 @@ RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client a
 def advice_text(advice: Advice) -> str:
     """The whole page, as the metric has it."""
     write = {LOSS: regression_page, ACCURACY: class_page}.get(advice.metric, score_page)
-    return write(advice)
+    text = write(advice)
+    return text if advice.what_if is None else f"{text}\n\n{advice.what_if}"
 
 
 def regression_page(advice: Advice) -> str:
@@ -63,20 +64,49 @@ def regression_sentence(advice: Advice) -> str:
     others = name_rivals(advice).items()
     told = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in others]
     text += f", {', '.join(told)}." if told else "."
+    if advice.privacy is not None:
+        return f"{text} {privacy_sentence(advice, advice.privacy)}"
     if advice.steps is not None:
         text += f" {stopping_sentence(advice)}"
     return text
 
 
+def privacy_sentence(advice: Advice, about: PrivateSharing) -> str:
+    """What a budget costs, whether sharing pays under it, and from how many clients on."""
+    private, plain, alone = (
+        three_digits(loss + advice.floor) for loss in (about.loss, about.plain, about.alone)
+    )
+    many = "however many there are" if np.isinf(about.pays) else f"from {about.pays:,.0f} on"
+    budget = f"With epsilon {number(about.epsilon)} at delta {about.delta:g}"
+    if about.shares:
+        return (
+            f"{budget} {about.algorithm} has {private} instead of {plain}: {about.rounds} rounds of"
+            f" all clients, {about.local_steps} local steps of {three_digits(about.server_step)},"
+            f" updates clipped at {three_digits(about.clip)}, noise multiplier"
+            f" {three_digits(about.noise_multiplier)}. Sharing pays, as it would {many}."
+        )
+    verdict = "it does not pay" if np.isinf(about.pays) else f"it would pay {many}"
+    return (
+        f"{budget} sharing is too dear: {about.algorithm} would have {private} instead of {plain},"
+        f" and each client alone has {alone}, which costs no privacy. With clients like these"
+        f" {verdict}."
+    )
+
+
 def expected_error(advice: Advice, name: str) -> float:
     """The expected squared error of a new sample: loss above the noise, and the noise."""
-    return advice.predictions[name].trusted + advice.floor
+    loss = advice.predictions[name].trusted
+    if advice.privacy is not None and name == advice.privacy.algorithm:
+        loss = advice.privacy.loss
+    return loss + advice.floor
 
 
 def name_rivals(advice: Advice) -> dict[str, str]:
     """One model for all and the better way alone, in words, without the recommended one."""
     together, apart = RIVALS
     named = {together: RIVALS[together], better_alone(advice.predictions): RIVALS[apart]}
+    if advice.privacy is not None:  # its model for all would not be private
+        named.pop(together)
     return {name: words for name, words in named.items() if name != advice.recommended}
 
 
@@ -171,8 +201,9 @@ def loss_lines(advice: Advice) -> list[str]:
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
     if any(not np.isfinite(row.trusted) for row in rows):
         notes.append(fill_lines(NO_FINITE_ERROR, "  "))
-    head = "Expected squared error of a member's new sample; the noise alone is"
-    return [f"{head} {three_digits(floor)}", *lines, *notes]
+    head = "Expected squared error of a member's new sample"
+    head += "" if advice.privacy is None else ", without privacy"
+    return [f"{head}; the noise alone is {three_digits(floor)}", *lines, *notes]
 
 
 def three_digits(value: float | None) -> str:
@@ -339,7 +370,8 @@ def accuracy_gain_lines(advice: Advice) -> list[str]:
     gains, loses, unclear = count_verdicts(advice)
     told = f"{gains} clients gain, {loses} are predicted to lose, {unclear} unclear."
     lines = [f"Personalization (rtfa against fedavg): {told}"]
-    return lines + keeper_lines(advice, lambda gain: f"{100 * gain:+.1f} points")
+    lines += keeper_lines(advice, lambda gain: f"{100 * gain:+.1f} points")
+    return lines if advice.gain is None else [*lines, fill_lines(advice.gain.sentence, "  ")]
 
 
 def scored_sentence(advice: Advice) -> str:

@@ -19,9 +19,18 @@ from fedasym.algorithms.methods import (
     Moreau,
     Nothing,
     Ridge,
+    Share,
 )
 from fedasym.algorithms.registry import PAPER, TRAINED, Algorithm, find, register
-from fedasym.algorithms.stages import ClientStage, Objective, ServerStage, Setting, rule, setting
+from fedasym.algorithms.stages import (
+    ClientStage,
+    Objective,
+    ScoreStage,
+    ServerStage,
+    Setting,
+    rule,
+    setting,
+)
 
 __all__ = [
     "GRIDS",
@@ -45,8 +54,10 @@ __all__ = [
     "Objective",
     "Prox",
     "Ridge",
+    "ScoreStage",
     "ServerStage",
     "Setting",
+    "Share",
     "find",
     "overview",
     "register",

@@ -16,8 +16,9 @@ from typing import Any
 
 import numpy as np
 
+from fedasym.algorithms import servers
 from fedasym.algorithms.methods import Average, Interpolate, Keep, Moreau, Ridge, descent_factors
-from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm
+from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm, with_shares
 from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage, setting
 
 SHARED_GRID = (0.001, 0.01, 0.1, 1)
@@ -58,11 +59,7 @@ class GramRidge(AverageRidge):
     Fed3R): the fit and the limit of `AverageRidge`, whatever the partition.
     """
 
-    untrainable = (
-        "is solved in one round, not by steps: fa.linear.fit takes all samples (one-hot classes by"
-        " fa.linear.one_hot), and fa.linear.GramSums is what each client sends; fedavg_ridge is"
-        " trained by steps"
-    )
+    reads_sums = True
 
 
 class MoreauRidge(Moreau):
@@ -253,6 +250,7 @@ FAMILY = {
             reference="He et al. 2025; Fani et al. 2024",
             colour="#bf812d",
             marker="1",
+            grid={"shared_ridge": SHARED_GRID},
         ),
         Algorithm(
             "pfedme_ridge",
@@ -274,7 +272,7 @@ FAMILY = {
 
 def alias(name: str, target: str, note: str, reference: str) -> Algorithm:
     """An algorithm that is another one under a new name, with the sentence that says so."""
-    same = FAMILY[target] if target in FAMILY else REGISTRY[target]
+    same = FAMILY.get(target) or servers.ROUNDS.get(target) or REGISTRY[target]
     told = f"{name} is {note}."
     grid = {key: list(values) for key, values in same.default_grid().items()}
     return replace(
@@ -285,7 +283,8 @@ def alias(name: str, target: str, note: str, reference: str) -> Algorithm:
 ALIASES = {
     each.name: each
     for each in (
-        alias("ditto", "rtfa", "rtfa at its optimum: same limit", "Li et al. 2021"),
+        alias("ditto_limit", "rtfa", "rtfa: where ditto ends", "Li et al. 2021"),
+        alias("hypcluster", "ifca", "ifca by its authors' name", "Mansour et al. 2020"),
         alias("per_fedavg", "maml", "maml, by its authors' name", "Fallah et al. 2020"),
         alias("per_fedavg_fo", "maml_fo", "maml_fo: first order", "Fallah et al. 2020"),
         alias("per_fedavg_hf", "maml_hf", "maml_hf: Hessian by differences", "Fallah et al. 2020"),
@@ -306,9 +305,14 @@ ALIASES = {
         ),
     )
 }
+# any other by `<name>_share`, or share(name)
+SHARES = [with_shares(REGISTRY[name]) for name in ("fedavg", "ftfa", "rtfa")]
 REGISTRY.include(
-    [*FAMILY.values(), *ALIASES.values()],
-    [AverageRidge, GramRidge, MoreauRidge, Prox, LocalSteps, ModelMixture, DirectedRidge],
+    [*servers.ROUNDS.values(), *FAMILY.values(), *SHARES, *ALIASES.values()],
+    [
+        *servers.STAGES,
+        *(AverageRidge, GramRidge, MoreauRidge, Prox, LocalSteps, ModelMixture, DirectedRidge),
+    ],
 )
 
 
@@ -318,17 +322,18 @@ VERBS = ("predict", "simulate", "fit", "train", "deploy")
 def verbs_of(algorithm: Algorithm) -> list[str]:
     """What can be done with an algorithm, from what its stages have.
 
-    >>> verbs_of(REGISTRY["rtfa"]), verbs_of(REGISTRY["local"])[-1]
-    (['predict', 'simulate', 'fit', 'train', 'deploy'], 'train')
+    >>> verbs_of(REGISTRY["rtfa"]), verbs_of(REGISTRY["ifca"])
+    (['predict', 'simulate', 'fit', 'train', 'deploy'], ['predict', 'simulate', 'fit', 'train'])
     """
     server, client = algorithm.stages
-    weighed = algorithm.shares_nothing or server.owns("weight")
+    weighed = algorithm.shares_nothing or server.owns("weight") or server.group_stage is not None
     filtered = client.own_stage is not None or client.owns("keep")
-    takes = algorithm.shares_nothing or server.owns("step")
+    takes = algorithm.shares_nothing or server.owns("step") or server.reads_sums
     trained = takes and (client.step_count == 0 or client.owns("step"))
     trained = trained and not (server.untrainable or client.untrainable)
-    deployed = trained and not algorithm.shares_nothing and not server.has_memory()
-    able = dict.fromkeys(("predict", "simulate", "fit"), weighed and filtered)
+    deployed = trained and not server.start_models
+    formulas = weighed and filtered and algorithm.correction is None
+    able = dict.fromkeys(("predict", "simulate", "fit"), formulas)
     able |= {"train": trained, "deploy": deployed}
     return [verb for verb in VERBS if able[verb]]
 
@@ -337,7 +342,7 @@ def overview() -> list[dict[str, str]]:
     """Every algorithm that has a name: what it does, whom it equals, and which verbs take it.
 
     >>> import fedasym as fa
-    >>> [each["alias of"] for each in fa.algorithms.overview() if each["algorithm"] == "ditto"]
+    >>> [each["limit of"] for each in fa.algorithms.overview() if each["algorithm"] == "ditto"]
     ['rtfa']
     """
     return [
@@ -345,6 +350,7 @@ def overview() -> list[dict[str, str]]:
             "algorithm": name,
             "words": each.words,
             "alias of": each.alias_of,
+            "limit of": each.limit_of,
             "verbs": ", ".join(verbs_of(each)),
             "settings": ", ".join(each.settings),
             "reference": each.reference,

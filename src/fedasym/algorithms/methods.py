@@ -7,7 +7,8 @@ where shared and personal models are learned together, tied by the same penalty.
 2017; Fallah et al. 2020): a shared model that is good after one own step.
 
 Between them, stages that only clients with classes have a theory of: least squares on the labels,
-the best step and the best time; and two that no client can take, the ceilings of a table.
+the best step and the best time; and two that no client can take, the ceilings of a table. Last, a
+client's own class shares, which are added to the scores of any model.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ from fedasym.algorithms.stages import (
     ClientStage,
     Gradient,
     Objective,
+    ScoreStage,
     ServerStage,
     rule,
     setting,
@@ -376,3 +378,49 @@ class Meta(ServerStage):
             return w - rate * g
         by = self.difference if self.hessian == "free" else None  # MAML-HF, or the exact Hessian
         return w - rate * (g - a * parts.along(w, parts.own(g), 2, by))
+
+
+class Share(ScoreStage):
+    """Score stage: the logarithm of a client's class shares above everybody's (label shift).
+
+    If clients differ in how often they meet a class, and not in what a class looks like, Bayes'
+    rule makes the shared model's probabilities a client's own:
+
+        p_i(c | x) ~ p(c | x) s_ic/pi_c,   so scores_c + log(s_ic/pi_c),
+
+    with pi_c the share of class c among all samples, and s_ic that of client i, estimated from its
+    n_i labels with a = `share_smoothing` samples of everybody's added: (n_ic + a pi_c)/(n_i + a). A
+    client without labels has s = pi, and keeps the scores. `share_power` 1 is Bayes' rule.
+
+    >>> Share(share_smoothing=2).offset(np.array([2.0, 0.0]), np.array([0.5, 0.5])).round(3)
+    array([ 0.405, -0.693])
+    """
+
+    share_power: float = setting(
+        default=1.0,
+        least=0,
+        meaning="power of a client's class shares (tau)",
+        grid=(0.25, 0.5, 1, 1.5),
+    )
+    share_smoothing: float = setting(
+        default=10.0,
+        above=0,
+        meaning="samples of everybody's classes that are added to a client's",
+        grid=(3, 10, 30, 100),
+    )
+
+    def offset(self, counts: Any, pooled: Any) -> Any:
+        """Tau log((n_c/pi_c + a)/(n + a)): 0 without labels."""
+        a = self.share_smoothing
+        numbers = counts.__array_namespace__()
+        return self.share_power * numbers.log((counts / pooled + a) / (counts.sum() + a))
+
+
+def pool_shares(counts: Any) -> Array:
+    """The shares of the classes among all samples, one more of each class counted: none is 0.
+
+    >>> pool_shares(np.array([5, 0, 2])).tolist()
+    [0.6, 0.1, 0.3]
+    """
+    numbers = np.asarray(counts, dtype=float)
+    return np.asarray((numbers + 1) / (numbers.sum() + len(numbers)))

@@ -36,10 +36,18 @@ from fedasym.algorithms.methods import (
     Nothing,
     Posterior,
     Ridge,
+    Share,
     Truth,
     check_ridge,
 )
-from fedasym.algorithms.stages import ClientStage, Objective, ServerStage, Setting, Stage
+from fedasym.algorithms.stages import (
+    ClientStage,
+    Objective,
+    ScoreStage,
+    ServerStage,
+    Setting,
+    Stage,
+)
 from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown_name
 from fedasym.core.numbers import amount
 
@@ -52,11 +60,13 @@ STEPS = (0.0001, 0.001, 0.01, 0.1, 1)  # the paper's
 class Algorithm:
     """A server and a client stage under one name; formulas predict it, and any pair is trained.
 
+    correction: what clients add to the scores of classes, in training alone.
     words: what it does, in a few; reference: where it is from. colour, marker, dash: how it is
     drawn. grid: what tuning tries by default, settings and their values. simplicity: its place
     among algorithms that do equally well, of which the first is taken. alias_of: the algorithm
-    that it is under another name, and note: the sentence that says so. variant_of: whose settings
-    in parentheses it takes, as in "fedavg(local_steps=20)".
+    that it is under another name, limit_of: the one that it ends at by other rounds, and note: the
+    sentence that says so. variant_of: whose settings in parentheses it takes, as in
+    "fedavg(local_steps=20)".
 
     >>> import fedasym as fa
     >>> one_step = fa.Algorithm(
@@ -70,6 +80,7 @@ class Algorithm:
     name: str
     server: ServerStage
     personalise: ClientStage
+    correction: ScoreStage | None = field(default=None, kw_only=True)
     words: str = field(default="", compare=False, kw_only=True)
     reference: str = field(default="", compare=False, kw_only=True)
     colour: str | None = field(default=None, compare=False, kw_only=True)
@@ -80,6 +91,7 @@ class Algorithm:
     )
     simplicity: float = field(default=math.inf, compare=False, kw_only=True, repr=False)
     alias_of: str = field(default="", compare=False, kw_only=True, repr=False)
+    limit_of: str = field(default="", compare=False, kw_only=True, repr=False)
     variant_of: str = field(default="", compare=False, kw_only=True, repr=False)
     note: str = field(default="", compare=False, kw_only=True, repr=False)
 
@@ -100,6 +112,11 @@ class Algorithm:
                     f"the {kind} stage of {self.name} is {wrong}: give one of fa.algorithms, "
                     f"or an instance of a subclass of fa.algorithms.{base.__name__}"
                 )
+        if not isinstance(self.correction, ScoreStage | None):
+            raise InvalidInput(
+                f"correction of {self.name} is a {type(self.correction).__name__}: give"
+                " fa.algorithms.Share(), or leave it out"
+            )
 
     @property
     def shares_nothing(self) -> bool:
@@ -112,9 +129,17 @@ class Algorithm:
         return self.server, self.personalise
 
     @property
+    def parts(self) -> dict[str, Stage]:
+        """All of its stages by their role, the correction too where there is one."""
+        both: dict[str, Stage] = {"server": self.server, "personalise": self.personalise}
+        return both if self.correction is None else {**both, "correction": self.correction}
+
+    @property
     def settings(self) -> dict[str, Setting]:
         """The settings that its stages bring, by name."""
-        return {**self.server.settings(), **self.personalise.settings()}
+        return {
+            name: each for stage in self.parts.values() for name, each in stage.settings().items()
+        }
 
     @property
     def fine_tunes(self) -> bool:
@@ -154,7 +179,13 @@ class Algorithm:
         steps = {} if self.shares_nothing else {"server_step": list(STEPS)}
         if self.personalise.step_count != 0 and "local_step" not in self.personalise.settings():
             steps["local_step"] = list(STEPS)
-        return steps | {name: list(each.grid) for name, each in self.settings.items() if each.grid}
+        own = {
+            name: list(each.grid)
+            for stage in self.parts.values()
+            for name, each in stage.settings().items()
+            if each.grid and name in stage.relevant_settings()
+        }
+        return steps | own
 
     def with_steps(self, name: str, step: float, steps: int = 1) -> Algorithm:
         """The same shared model under another name, then so many own steps of a size from it."""
@@ -331,6 +362,33 @@ def averaging_twin(algorithm: Algorithm) -> Algorithm:
     )
 
 
+SHARED = "_share"  # behind the name of an algorithm: clients add their class shares
+
+
+def with_shares(algorithm: Algorithm, correction: ScoreStage | None = None) -> Algorithm:
+    """The algorithm whose clients also add their class shares to the scores, as `<name>_share`.
+
+    >>> with_shares(PAPER["rtfa"]).name, with_shares(PAPER["rtfa"]).default_grid()["share_power"]
+    ('rtfa_share', [0.25, 0.5, 1.0, 1.5])
+    """
+    if algorithm.correction is not None:
+        return algorithm
+    added = Share() if correction is None else correction
+    tuned = {name: list(each.grid) for name, each in added.settings().items() if each.grid}
+    return replace(
+        algorithm,
+        name=f"{algorithm.name}{SHARED}",
+        correction=added,
+        words=f"{algorithm.words}; scores with the client's class shares",
+        grid=algorithm.default_grid() | tuned,
+        dash=(2.0, 1.0),
+        simplicity=math.inf,
+        alias_of="",
+        variant_of="",
+        note="",
+    )
+
+
 class Registry(Mapping[str, Algorithm]):
     """Algorithms by name; installed packages are asked for a name that is not known otherwise."""
 
@@ -343,7 +401,7 @@ class Registry(Mapping[str, Algorithm]):
         """Make an algorithm known to all verbs by its name, in place of any other of that name."""
         if not isinstance(algorithm, Algorithm):
             raise InvalidInput(f"algorithm is a {type(algorithm).__name__}: give an fa.Algorithm")
-        if algorithm.name in self._built_in:
+        if self.is_built_in(algorithm.name):
             raise InvalidInput(
                 f"name is {algorithm.name!r}, which the package has: give the algorithm another"
                 " name"
@@ -355,13 +413,14 @@ class Registry(Mapping[str, Algorithm]):
 
     def include(self, algorithms: Iterable[Algorithm], stages: Iterable[type[Stage]]) -> None:
         """Take in more of the package's own, with the stages that files may name."""
-        self._known.update({each.name: each for each in algorithms})
-        self._built_in |= {each.name for each in algorithms}
+        brought = {each.name: each for each in algorithms}
+        self._known.update(brought)
+        self._built_in |= set(brought)
         STAGES.update({each.__name__: each for each in stages})
 
     def is_built_in(self, name: str) -> bool:
-        """Whether an algorithm is the package's own."""
-        return name in self._built_in
+        """Whether an algorithm is the package's own, with class shares or without."""
+        return name in self._built_in or name.removesuffix(SHARED) in self._built_in
 
     def remember(self, algorithm: Algorithm) -> None:
         """Know the name of an algorithm in a file until one of that name is registered."""
@@ -369,7 +428,11 @@ class Registry(Mapping[str, Algorithm]):
 
     def look_up(self, name: str) -> Algorithm | None:
         """The algorithm of a name if it is known without importing anything."""
-        return self._known.get(name) or self._described.get(name)
+        found = self._known.get(name) or self._described.get(name)
+        if found is not None or not isinstance(name, str) or not name.endswith(SHARED):
+            return found
+        plain = self.look_up(name.removesuffix(SHARED))
+        return None if plain is None else with_shares(plain)
 
     def read_packages(self) -> None:
         """Know what installed packages bring."""
@@ -380,7 +443,10 @@ class Registry(Mapping[str, Algorithm]):
         if (found := self.look_up(name)) is not None:
             return found
         self.read_packages()
-        return self._known[name]
+        found = self.look_up(name)
+        if found is None:
+            raise KeyError(name)
+        return found
 
     def __iter__(self) -> Iterator[str]:
         self.read_packages()
@@ -407,7 +473,7 @@ def read_entry_points() -> dict[str, Algorithm]:
         if isinstance(algorithm, Algorithm):
             found[algorithm.name] = algorithm
             continue
-        told = algorithm if isinstance(algorithm, str) else "it is no fa.Algorithm"
+        told = algorithm if isinstance(algorithm, str) else "it is not an fa.Algorithm"
         warnings.warn(
             f"{point.value!r} of an installed package is left out: {told}; mend or uninstall it",
             stacklevel=2,
@@ -432,6 +498,7 @@ def register(algorithm: Algorithm) -> Algorithm:
 def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
     """The algorithm meant: an object, a registered name, or a `module:name` to import.
 
+    "share(rtfa)" or "rtfa_share" is an algorithm whose clients also add their class shares.
     more: algorithms that have a name here alone.
 
     >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")  # doctest: +ELLIPSIS
@@ -444,6 +511,8 @@ def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
         return import_algorithm(entry)
     if isinstance(entry, str) and more is not None and entry in more:
         return more[entry]
+    if isinstance(entry, str) and entry.startswith("share(") and entry.endswith(")"):
+        return with_shares(find(entry[len("share(") : -1].strip(), more))
     if isinstance(entry, str) and entry.endswith(")") and "(" in entry:
         return read_call(entry, more)
     if not isinstance(entry, str) or entry not in REGISTRY:
@@ -468,7 +537,7 @@ def read_call(entry: str, more: Mapping[str, Algorithm] | None) -> Algorithm:
             number = math.nan
         if not equals or math.isnan(number):
             raise InvalidInput(
-                f"algorithm is {entry!r}: {part.strip()!r} is no setting and its number; write"
+                f"algorithm is {entry!r}: {part.strip()!r} is not a setting with a number; write"
                 f" {base}(setting=number)"
             )
         values[name] = int(number) if number.is_integer() else number
@@ -478,16 +547,11 @@ def read_call(entry: str, more: Mapping[str, Algorithm] | None) -> Algorithm:
         known = dict.fromkeys(name for each in kin for name in each.settings)
         bad = next(name for name in values if name not in known)
         raise unknown_name(f"setting of {base}", bad, known)
-    server, client = (
-        {name: values[name] for name in values if name in stage.settings()}
-        for stage in meant.stages
-    )
-    return replace(
-        meant,
-        name=entry,
-        server=replace(meant.server, **server),
-        personalise=replace(meant.personalise, **client),
-    )
+    parts: dict[str, Any] = {
+        role: replace(stage, **{name: values[name] for name in values if name in stage.settings()})
+        for role, stage in meant.parts.items()
+    }
+    return replace(meant, name=entry, **parts)
 
 
 def import_algorithm(path: str) -> Algorithm:
@@ -508,7 +572,7 @@ def import_algorithm(path: str) -> Algorithm:
         ) from None
     if not isinstance(found, Algorithm):
         raise InvalidInput(
-            f"algorithm is {path!r}: it is a {type(found).__name__}, no fa.Algorithm"
+            f"algorithm is {path!r}: it is a {type(found).__name__}, not an fa.Algorithm"
         )
     return found
 
@@ -524,6 +588,27 @@ def requested_algorithms(algorithms: Any, default: Iterable[str]) -> list[str | 
     return read_list(
         "algorithms", algorithms, "give names or Algorithm objects; leave it out for all"
     )
+
+
+def equality_notes(algorithms: Iterable[Algorithm]) -> list[str]:
+    """The sentences that say whom algorithms equal; those that end at one place share theirs.
+
+    >>> equality_notes([find("scaffold"), find("feddyn"), find("afl")])[0]
+    'scaffold and feddyn end where fedavg does, by other rounds: same limit.'
+    """
+    told = [each for each in algorithms if each.note]
+    groups: dict[str, list[Algorithm]] = {}
+    for each in told:
+        groups.setdefault(each.limit_of or each.name, []).append(each)
+    notes = []
+    for target, group in groups.items():
+        if len(group) == 1:
+            notes.append(group[0].note)
+            continue
+        *first, last = (each.name for each in group)
+        names = f"{', '.join(first)} and {last}"
+        notes.append(f"{names} end where {target} does, by other rounds: same limit.")
+    return notes
 
 
 def asks_for_all(algorithms: Any) -> bool:
@@ -553,13 +638,25 @@ def resolve(
     """The algorithms asked for (default: the paper's) with the given ridge and MAML step."""
     step = amount("maml_step", maml_step)
     penalty = None if ridge is None else check_ridge(ridge)
-    chosen = [
-        with_numbers(find(entry), penalty, step)
-        for entry in requested_algorithms(algorithms, PAPER)
-    ]
+    found = [find(entry) for entry in requested_algorithms(algorithms, PAPER)]
+    if asks_for_all(algorithms):
+        found = [each for each in found if each.correction is None]
+    for each in found:
+        check_uncorrected(each)
+    chosen = [with_numbers(each, penalty, step) for each in found]
     if not chosen:
         raise InvalidInput(f"algorithms is empty: name at least one of {', '.join(PAPER)}")
     return chosen
+
+
+def check_uncorrected(algorithm: Algorithm) -> None:
+    """Refuse an algorithm whose scores are corrected, where only models are known."""
+    if algorithm.correction is not None:
+        raise NoFormula(
+            f"{algorithm.name} adds a client's class shares to its scores, which no limit and no"
+            f" exact fit has: measure it with fa.train, or ask for"
+            f" {algorithm.name.removesuffix(SHARED)}"
+        )
 
 
 def with_numbers(
@@ -577,7 +674,7 @@ def with_numbers(
 
 STAGES: dict[str, type[Any]] = {  # the package's own that files may name
     each.__name__: each
-    for each in (Nothing, Average, Meta, Moreau, Keep, Interpolate, Ridge, Descend, Flow)
+    for each in (Nothing, Average, Meta, Moreau, Keep, Interpolate, Ridge, Descend, Flow, Share)
 }
 
 
@@ -625,6 +722,10 @@ class StoredClient(Stored, ClientStage):
     """A client stage of which a file keeps the name."""
 
 
+class StoredScores(Stored, ScoreStage):
+    """A score stage of which a file keeps the name."""
+
+
 def missing_code_error(name: str) -> NoFormula:
     """The sentence for a stage whose code is not here."""
     return NoFormula(
@@ -638,11 +739,14 @@ def describe_algorithm(algorithm: Algorithm) -> dict[str, Any]:
     >>> read_algorithm(describe_algorithm(REGISTRY["maml"])) == REGISTRY["maml"]
     True
     """
-    return {
+    described = {
         "name": algorithm.name,
         "server": describe_stage(algorithm.server),
         "client": describe_stage(algorithm.personalise),
     }
+    if algorithm.correction is not None:
+        described["correction"] = describe_stage(algorithm.correction)
+    return described
 
 
 def describe_stage(stage: Stage) -> dict[str, Any]:
@@ -677,14 +781,14 @@ def read_algorithm(described: Mapping[str, Any]) -> Algorithm:
     client = read_stage(
         described["client"], StoredClient, None if known is None else known.personalise
     )
-    made = Algorithm(name, server, client)
-    return (
-        known
-        if known == made
-        else made
-        if known is None
-        else replace(known, server=server, personalise=client)
-    )
+    added = described.get("correction")
+    scores = None
+    if added is not None:
+        scores = read_stage(added, StoredScores, None if known is None else known.correction)
+    made = Algorithm(name, server, client, correction=scores)
+    if known == made or known is None:
+        return made if known is None else known
+    return replace(known, server=server, personalise=client, correction=scores)
 
 
 def read_stage(described: Mapping[str, Any], stored: type[Any], known: Stage | None) -> Any:

@@ -339,6 +339,8 @@ class ServerStage(Stage, eq=False):
     everyone_works: ClassVar[bool] = False
     # whether classes are numbers to it, -1 and 1 for two, with the squared loss
     squares_labels: ClassVar[bool] = False
+    # whether one round finds its model, from the clients' sums of products X'X and X'Y
+    reads_sums: ClassVar[bool] = False
 
     @property
     def shares(self) -> bool:
@@ -376,6 +378,15 @@ class ServerStage(Stage, eq=False):
         """Whether its shared model is pulled towards zero, by the setting `shared_ridge`."""
         return "shared_ridge" in self.settings()
 
+    @property
+    def group_stage(self) -> ServerStage | None:
+        """Of a stage with a model for each group of clients: what it is within one; else None.
+
+        The setting `clusters` says how many groups there are, `between` which share of the squared
+        radius lies between their centres.
+        """
+        return None
+
     def gives_personal(self, client: ClientStage) -> bool:
         """Whether a client's own model comes from its work for the server, not from that stage."""
         return False
@@ -404,6 +415,15 @@ class ServerStage(Stage, eq=False):
         """Whether the server does."""
         return cls.init_server is not ServerStage.init_server
 
+    @property
+    def start_models(self) -> int:
+        """How many models, one for each group of clients, `init_server` begins with beside w."""
+        return 0
+
+    def client_steps(self, samples: int, batch: int, steps: int) -> int:
+        """How many of a round's local steps a client of so many samples takes: all of them."""
+        return steps
+
     def init_client(self, w: Any) -> Any:
         """What a client keeps from round to round, before the first; w: the first shared model.
 
@@ -412,11 +432,30 @@ class ServerStage(Stage, eq=False):
         return None
 
     def init_server(self, w: Any) -> Any:
-        """What the server keeps between rounds, before the first; w: the first shared model."""
+        """What the server keeps between rounds, before the first; w: the first shared model.
+
+        With `start_models` it is init_server(w, starts), and is given so many models more.
+        """
         return None
 
-    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: int) -> tuple[Any, Any]:
-        """After a client's steps: what it keeps until its next draw, and what else it sends."""
+    def first_memory(self, w: Any, starts: Sequence[Any]) -> Any:
+        """`init_server` in either form."""
+        init: Callable[..., Any] = self.init_server
+        return init(w, tuple(starts)) if self.start_models else init(w)
+
+    def begin(self, start: Any, state: Any, choose: Callable[..., Any]) -> tuple[Any, Any]:
+        """Where a client's work begins, and the state of its first step: at the shared model.
+
+        choose(models): a number for each, 1 for the one with the least loss on all the client's
+        training samples and 0 for the others. A client stage begins there, too.
+        """
+        return start, state
+
+    def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:
+        """After a client's steps: what it keeps until its next draw, and what else it sends.
+
+        steps: how many it took.
+        """
         raise NoFormula(
             f"{type(self).__name__} has init_client, and no finish(w, start, state, rate, steps):"
             " add one"
@@ -427,8 +466,8 @@ class ServerStage(Stage, eq=False):
 
         With `init_server` it is update(w, change, kept, sent, portion), and returns the model and
         what the server keeps;
-        sent: the mean of what clients sent beside their models; portion: how many of all clients
-            were drawn.
+        sent: the mean of what clients sent beside their models, a model or a tuple of models and
+            numbers; portion: how many of all clients were drawn.
         """
         return w + change
 
@@ -492,3 +531,17 @@ class ClientStage(Stage, eq=False):
     def learn(self, x: Array) -> Array:
         """1 - P(x): a stage whose P is near one has a form without cancellation."""
         return np.asarray(1 - self.keep(x))
+
+
+class ScoreStage(Stage, eq=False):
+    """What a client adds to its model's scores of the classes, after its client stage; nothing is
+    trained.
+    """
+
+    def offset(self, counts: Any, pooled: Any) -> Any:
+        """(classes,) numbers to add, in NumPy or JAX.
+
+        counts: the client's training samples of each class; pooled: the shares of the classes among
+        all clients' samples, all above 0.
+        """
+        raise NoFormula(f"{type(self).__name__} has no offset(counts, pooled): add one")

@@ -13,7 +13,7 @@ import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import import_module
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
@@ -35,16 +35,77 @@ if TYPE_CHECKING:
 THEORY = Group("Before you train: predict", sort_key=1)
 LINEAR = Group("At real sizes: simulate", sort_key=2)
 TRAINING = Group("On client data: train", sort_key=3)
+EXTRAS: tuple[str, ...] = (
+    *("tables", "excel", "train", "experiments", "data", "privacy"),
+    *("sklearn", "pretrain", "remote", "ray", "flower"),
+)  # what users install, in the order of the documentation
+
+
+def describe_version() -> str:
+    """The version, what computes, and which extras are installed."""
+    import platform
+    from importlib.metadata import PackageNotFoundError, requires, version
+
+    def is_here(package: str) -> bool:
+        try:
+            return bool(version(package))
+        except PackageNotFoundError:
+            return False
+
+    needs: dict[str, list[str]] = {name: [] for name in EXTRAS}
+    for line in requires("fedasym") or []:
+        package, _, marker = line.partition(";")
+        found = re.search(r"extra == ['\"]([\w-]+)['\"]", marker)
+        if found and found[1] in needs:
+            needs[found[1]].append(re.split(r"[<>=!~ \[]", package.strip(), maxsplit=1)[0])
+    here = [name for name, packages in needs.items() if all(map(is_here, packages))]
+    missing = [name for name in EXTRAS if name not in here]
+    tools = [
+        f"{name} {version(name)}" for name in ("numpy", "scipy", "jax", "flwr") if is_here(name)
+    ]
+    lines = [
+        f"fedasym {fa.__version__} on Python {platform.python_version()} with {', '.join(tools)}",
+        f"extras installed: {', '.join(here) or 'none'}",
+    ]
+    if missing:
+        lines.append(
+            f"not installed: {', '.join(missing)}; one is added by pip install"
+            f" 'fedasym[{missing[0]}]'"
+        )
+    return "\n".join(lines)
+
+
 app = App(
     name="fedasym",
     help=(
         "Which personalized federated-learning algorithm will win on a population of clients, by"
         " how much, and why."
     ),
-    version=fa.__version__,
+    version=describe_version,
+    version_format="plaintext",
     group_commands=THEORY,
     suppress_keyboard_interrupt=False,  # __main__ says a word
 )
+if hasattr(app, "register_install_completion_command"):  # cyclopts has it from version 4 on
+    app.register_install_completion_command(
+        help="Let the shell complete commands and flags (bash, zsh, fish)."
+    )
+WELCOME = """\
+fedasym says which personalized federated-learning algorithm will win on a population of clients,
+by how much, and why. Three things to try first:
+
+  fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2
+      every algorithm's loss on a population of clients, before anything is trained
+
+  fedasym advise shops --label sales --client shop
+      which algorithm for the clients of a table: this one, of shops, comes with fedasym
+
+  fedasym train synthetic --algorithms local,fedavg,ftfa --rounds 40 --seeds 0:3
+      train and compare algorithms on clients that are drawn
+
+fedasym --help lists all commands, fedasym COMMAND --help has an example of each, and
+fedasym --install-completion lets your shell complete them.
+"""
 Names = Annotated[
     str | None, Parameter(help='Names separated by commas, or "all"; the paper\'s by default.')
 ]
@@ -58,11 +119,47 @@ class Output:
 
     json: bool = False
     """Print JSON with full precision instead of a table."""
+    latex: bool = False
+    """Print a LaTeX table (booktabs) instead of text."""
     plot: str | None = None
     """Draw the answer to this file (.png, .svg or .pdf)."""
 
 
 OUTPUT = Output()
+
+
+@Parameter(name="*")
+@dataclass(frozen=True, kw_only=True)
+class PrivacyOptions:
+    """Client-level differential privacy: clipped updates and Gaussian noise."""
+
+    epsilon: float | None = None
+    """A privacy budget at delta, for all rounds together."""
+    noise_multiplier: float | None = None
+    """Instead of epsilon: the noise, in units of the clip."""
+    delta: float = 1e-6
+    """Of the privacy budget; well below 1/clients."""
+    clip: float | None = None
+    """Length to which updates are cut."""
+    quantile: float | None = None
+    """An adaptive clip, such as 0.5: it follows this quantile of the updates' lengths."""
+    sampling: str = "poisson"
+    """poisson, or fixed for cohorts of a fixed size, of which the same noise protects less."""
+
+    def budget(self) -> fa.Privacy | None:
+        """The budget; None where neither epsilon nor noise is given."""
+        if self.epsilon is None and self.noise_multiplier is None:
+            for name in ("clip", "quantile"):
+                if (value := getattr(self, name)) is not None:
+                    raise InvalidInput(
+                        f"{name} is {value:g} without noise: give --epsilon or --noise-multiplier"
+                        " as well"
+                    )
+            return None
+        return fa.Privacy(**asdict(self))
+
+
+PRIVACY = PrivacyOptions()
 
 
 class Printable(Protocol):
@@ -71,15 +168,20 @@ class Printable(Protocol):
     def to_json(self) -> str:
         """Full precision."""
 
+    def to_latex(self) -> str:
+        """A table for a paper."""
+
     def plot(self, path: str) -> Any:
         """Draw to a file."""
 
 
 def show(result: Printable, output: Output) -> None:
     """Draw first, so that a bad path is told before anything is printed; then print."""
+    if output.json and output.latex:
+        raise InvalidInput("json and latex are both given: choose one of them")
     where = result.plot(output.plot) if output.plot else None
-    print(result.to_json() if output.json else result)
-    if where and not output.json:
+    print(result.to_json() if output.json else result.to_latex() if output.latex else result)
+    if where and not (output.json or output.latex):
         print(f"\nDrawn to {where}")
 
 
@@ -166,7 +268,7 @@ def parse_spectrum(text: str) -> Spectrum:
         case "eigenvalues" if rest:
             return spectra.eigenvalues(read_numbers(rest))
     raise InvalidInput(
-        f"spectrum is {text!r}: known are identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and"
+        f"spectrum is {text!r}: choose from identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and"
         " eigenvalues:3,1,0.5 or eigenvalues:FILE"
     )
 
@@ -336,8 +438,8 @@ class Where:
     on: str | None = None
     """ray: on a Ray cluster, side by side; here, one after the other, by default."""
     address: str | None = None
-    """Of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a cluster of this
-    machine that comes and goes.
+    """Of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a temporary
+    cluster on this machine.
     """
     threads: int | None = None
     """On Ray: CPUs and threads that a piece is given; 1 by default."""
@@ -380,14 +482,18 @@ COMMANDS = {
     "compare": "theory",
     "data": "data",
     "deploy": "training",
+    "digest": "training",
     "explore": "theory",
     "features": "data",
     "fit": "training",
+    "foresight": "experiments",
+    "node": "training",
     "path": "theory",
     "predict": "theory",
     "pretrain": "data",
     "report": "experiments",
     "reproduce": "experiments",
+    "privacy": "theory",
     "rounds": "theory",
     "run": "experiments",
     "runs": "experiments",
@@ -395,6 +501,7 @@ COMMANDS = {
     "sweep": "experiments",
     "train": "training",
     "try": "training",
+    "what-if": "training",
 }
 
 
@@ -427,6 +534,9 @@ def run(call: Callable[[], object]) -> int:
 
 def main() -> None:
     """The entry point of the `fedasym` command."""
+    if len(sys.argv) == 1:
+        print(WELCOME, end="")
+        return
     load(sys.argv[1:])
     sys.exit(run(lambda: app(exit_on_error=False, print_error=False)))
 
@@ -438,7 +548,8 @@ def redirect_answers() -> AbstractContextManager[object]:
 
 KEPT = "finished pieces are kept, and the same command goes on from there"
 GOES_ON = "the same command goes on where it was"
-LOGGED = 5.0  # seconds between two lines of a log
+LOGGED = 5.0  # seconds between two lines of a log, at least
+SHARE = 0.1  # and this share of the time so far, so that long work has no long log
 DRAWN = 0.1  # seconds between two drawings of the bar
 
 
@@ -450,7 +561,7 @@ class Display:
 
     def __init__(self) -> None:
         self.bar: Progress | None = None
-        self.last = time.monotonic()
+        self.start = self.last = time.monotonic()
         self.terminal = is_terminal()
         self.told = False  # whether a log has lines, so that it gets a last one
 
@@ -471,7 +582,9 @@ class Display:
         elif self.terminal and (self.bar is None or now - self.last >= DRAWN):
             self.draw(share, text)
             self.last = now
-        elif not self.terminal and (now - self.last >= LOGGED or (self.told and share >= 1)):
+        elif not self.terminal and (
+            now - self.last >= max(LOGGED, SHARE * (now - self.start)) or (self.told and share >= 1)
+        ):
             print(f"{share:4.0%}  {text}", file=sys.stderr, flush=True)
             self.last = now
             self.told = share < 1

@@ -6,7 +6,7 @@ import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from cyclopts import App, Parameter
 
@@ -28,7 +28,10 @@ Folder = Annotated[
 
 @data.command(name="list")
 def list_() -> None:
-    """What there is, and which of it is here."""
+    """List the data sets, and which of them are on this machine.
+
+    Example: fedasym data list
+    """
     from fedasym.data.catalogue import CATALOGUE, data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
@@ -38,14 +41,16 @@ def list_() -> None:
         )
         print(f"{entry.name:<15}{here:<6}{fetched:<7}{entry.what}")
     print(
-        f"\nFiles are looked for in {data_folder()} (FEDASYM_DATA); no fetch:"
-        " docs/how-to/datasets.md says where its files are."
+        f"\nFiles are looked for in {data_folder()} (FEDASYM_DATA). For a set that fetch does not"
+        " have, docs/how-to/datasets.md says where its files are."
     )
 
 
 @data.command
 def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from")] = None) -> None:
     """Download a data set, or check and unpack what you have of it.
+
+    Example: fedasym data fetch emnist
 
     Parameters
     ----------
@@ -80,6 +85,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
 @data.command
 def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson = False) -> None:
     """Counts of a data set beside the paper's, and exact duplicates across its splits.
+
+    Example: fedasym data show digits
 
     Parameters
     ----------
@@ -144,6 +151,8 @@ def partition(
 ) -> None:
     """Deal one table of samples out to clients, by a law of the literature.
 
+    Example: fedasym data partition table.csv --dirichlet 0.3 --clients 20 --into clients
+
     Parameters
     ----------
     file
@@ -178,7 +187,7 @@ def partition(
     from fedasym.data.formats import read_pool
     from fedasym.data.splits import FRACTIONS
 
-    laws: dict[str, dict[str, object]] = {
+    laws: dict[str, dict[str, Any]] = {
         "dirichlet": {"alpha": dirichlet},
         "shards": {"shards": shards},
         "classes": {"classes_per_client": classes_per_client},
@@ -247,6 +256,8 @@ def pretrain(
 ) -> None:
     """Train a network on the training samples of all clients together, as the paper's were.
 
+    Example: fedasym pretrain digits --epochs 5
+
     Parameters
     ----------
     data
@@ -308,6 +319,8 @@ def features(
     place: Place = PLACE,
 ) -> None:
     """Store what a network's last layer sees of every sample, by client, ready for fedasym train.
+
+    Example: fedasym features digits
 
     Parameters
     ----------

@@ -48,6 +48,17 @@ AsJson = Annotated[
     bool,
     Parameter(name="--json", negative="", help="Print JSON with full precision instead of tables."),
 ]
+AsLatex = Annotated[
+    bool,
+    Parameter(name="--latex", negative="", help="Print LaTeX tables (booktabs) instead of text."),
+]
+
+
+def print_results(results: fa.Results, json: bool, latex: bool) -> None:
+    """In the form that was asked for."""
+    if json and latex:
+        raise fa.InvalidInput("json and latex are both given: choose one of them")
+    print(results.to_json() if json else results.to_latex() if latex else results)
 
 
 @app.command(group=EXPERIMENTS)
@@ -61,8 +72,11 @@ def run(
     schema: Annotated[bool, Parameter(negative="")] = False,
     where: Where = HERE,
     json: AsJson = False,
+    latex: AsLatex = False,
 ) -> None:
     """Run an experiment: tune on validation samples, repeat, compare; resumes if interrupted.
+
+    Example: fedasym run mine.toml --into runs/mine
 
     Parameters
     ----------
@@ -93,12 +107,12 @@ def run(
     remember_compilations()
     with show_progress(KEPT) as progress, redirect_answers():
         results = fa.run(experiment, into=into, progress=progress, on=on)
-    print(results.to_json() if json else results)
-    if not json:
+    print_results(results, json, latex)
+    if not json and not latex:
         from fedasym.experiments.reproduction import RUNS
 
         place = into or Path(RUNS, experiment.name)
-        print(f"\nKept in {place}. A page of it: fedasym report {shlex.quote(str(place))}")
+        print(f"\nKept in {place}. For an HTML report: fedasym report {shlex.quote(str(place))}")
 
 
 @app.command(group=EXPERIMENTS)
@@ -117,8 +131,11 @@ def sweep(
     columns: Columns = COLUMNS,
     where: Where = HERE,
     json: AsJson = False,
+    latex: AsLatex = False,
 ) -> None:
     """Tune algorithms on your own client data by validation samples, then test what is chosen.
+
+    Example: fedasym sweep clients.csv --algorithms local,fedavg,ftfa --label y --client who
 
     Parameters
     ----------
@@ -160,12 +177,14 @@ def sweep(
             intercept=intercept,
             precision=precision,
         )
-    print(results.to_json() if json else results)
+    print_results(results, json, latex)
 
 
 @runs.command(name="list")
 def list_(folder: str = "runs", /) -> None:
     """The runs in a folder: how far each is.
+
+    Example: fedasym runs list
 
     Parameters
     ----------
@@ -186,8 +205,11 @@ def show(
     budget: Annotated[bool, Parameter(negative="")] = False,
     save: str | None = None,
     json: AsJson = False,
+    latex: AsLatex = False,
 ) -> None:
     """The results of a run, as far as it is.
+
+    Example: fedasym runs show mine --comparisons
 
     Parameters
     ----------
@@ -207,8 +229,10 @@ def show(
     results = fa.Results.load(place) if is_saved(place) else fa.Results.read(place)
     if save is not None:
         results.save(save)
-    if json:
-        print(results.to_json())
+    if json or latex:
+        print_results(results, json, latex)
+        if latex and comparisons:
+            print(f"\n{results.comparisons().to_latex()}")
         return
     print(results)
     if comparisons:
@@ -224,6 +248,8 @@ def show(
 @runs.command
 def clean(run: str, /) -> None:
     """Remove finished pieces that the experiment no longer asks for, and remains of killed runs.
+
+    Example: fedasym runs clean mine
 
     Parameters
     ----------
@@ -256,6 +282,8 @@ def report(
     Where the experiment has the name of one of the paper's data sets, the published curves are
     drawn beside.
 
+    Example: fedasym report runs/mine --into mine.html --figures figures
+
     Parameters
     ----------
     run
@@ -281,13 +309,13 @@ def report(
     place = find_run(run)
     results = read_results(place)
     if data is not None and not theory:
-        raise InvalidInput(f"data is {data!r}: it serves --theory alone")
+        raise InvalidInput(f"data is {data!r}: it is used only with --theory")
     if theory:
         results = replace(results, foreseen=foresee_run(place, results, data))
     curves = curves_of(results.experiment.name)
     page = write_report(results, place / "report.html" if into is None else into, curves)
     size = page.stat().st_size / 1000
-    print(f"Written to {page}, {size:.0f} kB: one file, to be opened in any browser.")
+    print(f"Written to {page}, {size:.0f} kB: one file that opens in any browser.")
     if figures is not None:
         from fedasym.show.figures.rounds import draw_figures
 
@@ -311,6 +339,8 @@ def reproduce(
     json: AsJson = False,
 ) -> None:
     """Rerun the paper: features, tuning, trials, gains, figures, report; resumes if interrupted.
+
+    Example: fedasym reproduce cifar100 --quick
 
     Parameters
     ----------
@@ -380,8 +410,15 @@ def describe_target(name: str) -> list[str]:
 
 def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
     """Print the findings of every run that is there, or of those named."""
-    from fedasym.experiments.comparisons import check_claims
-    from fedasym.experiments.reproduction import RUNS, TARGETS, compare_with_paper
+    from fedasym.experiments.reproduction import (
+        RUNS,
+        TARGETS,
+        Claims,
+        check_claims,
+        claim_identical,
+        compare_with_paper,
+        join_with_and,
+    )
 
     root = Path(RUNS if tables is None else tables)
     there = [name for name in TARGETS if (root / name).is_dir() and name != "theory"]
@@ -393,8 +430,45 @@ def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
         )
     read = fa.Results.read if tables is None else fa.Results.load
     results = {name: read(root / name) for name in wanted}
+    across = claim_identical(results)
+    together = [] if across is None else [Claims(join_with_and(list(results)), (across,))]
     if json:
-        print("[" + ",\n".join(check_claims(found).to_json() for found in results.values()) + "]")
+        held = [*map(check_claims, results.values()), *together]
+        print("[" + ",\n".join(each.to_json() for each in held) + "]")
         return
     for name, found in results.items():
         print(f"{compare_with_paper(found, name)}\n\n{check_claims(found)}\n")
+    for each in together:
+        print(f"{each}\n")
+
+
+@app.command(group=EXPERIMENTS)
+def foresight(
+    folder: str = "runs",
+    /,
+    *,
+    page: str | None = None,
+    json: AsJson = False,
+    latex: AsLatex = False,
+) -> None:
+    """What was predicted before training beside what was measured, and each predictor's score.
+
+    Example: fedasym foresight docs/reproduction
+
+    Parameters
+    ----------
+    folder
+        A folder of data sets, each a run folder, saved tables or measured.json, with predictions in
+        foreseen.json (fedasym report RUN --theory) or foreseen-NAME.json.
+    page
+        Put the tables into this Markdown file, between its two lines [//]: # (board).
+    """
+    from fedasym.show.foresight import read_foresights, write_board
+
+    board = read_foresights(folder)
+    if json and latex:
+        raise fa.InvalidInput("json and latex are both given: choose one of them")
+    where = None if page is None else write_board(board, page)
+    print(board.to_json() if json else board.to_latex() if latex else board)
+    if where is not None and not (json or latex):
+        print(f"\nWritten to {where}")

@@ -11,10 +11,12 @@ from fedasym.cli import (
     HERE,
     LINEAR,
     OUTPUT,
+    PRIVACY,
     WORLD,
     Member,
     Names,
     Output,
+    PrivacyOptions,
     Where,
     WorldOptions,
     app,
@@ -31,6 +33,8 @@ from fedasym.cli import (
 def algorithms(*, json: bool = False) -> None:
     """All algorithms that have a name: what each does, whom it equals, and which verbs take it.
 
+    Example: fedasym algorithms
+
     Parameters
     ----------
     json
@@ -44,7 +48,8 @@ def algorithms(*, json: bool = False) -> None:
         return
     width = max(len(each["algorithm"]) for each in rows) + 2
     for each in rows:
-        told = f"{each['words'] or '-'}"
+        told = each["words"] or "-"
+        told += f" (limit of {each['limit of']})" if each["limit of"] else ""
         print(f"{each['algorithm']:<{width}}{each['verbs']:<40}{told}")
     print('\nSettings are given in parentheses: "fedprox(penalty=1)", "fedavg(local_steps=20)".')
 
@@ -58,10 +63,19 @@ def predict(
     clients: float | None = None,
     member: Member = True,
     maml_step: float | None = None,
+    rounds: int | None = None,
+    local_steps: float | None = None,
+    server_step: float | None = None,
+    cohort: int | None = None,
+    mixing: float | None = None,
+    dimension: int | None = None,
+    privacy: PrivacyOptions = PRIVACY,
     output: Output = OUTPUT,
 ) -> None:
     """Test loss (with --task classification, accuracy) of every algorithm on a population, the
     winner marked.
+
+    Example: fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --plot losses.png
 
     Parameters
     ----------
@@ -71,6 +85,18 @@ def predict(
         How many clients; infinitely many by default.
     maml_step
         Inner step of MAML, 0.1 by default; it matters with finitely many clients.
+    rounds
+        After so many communication rounds, as train runs them; at the optimum by default.
+    local_steps
+        With rounds: steps that a drawn client takes, 20 by default.
+    server_step
+        With rounds: size of those steps, 0.1 by default.
+    cohort
+        With rounds: clients drawn in a round, 20 by default.
+    mixing
+        With rounds: how far the server moves towards the clients' average, 1 by default.
+    dimension
+        How many unknowns are sent: privacy depends on it.
     """
     table = fa.predict(
         world.population(),
@@ -79,6 +105,13 @@ def predict(
         clients=clients,
         member=member,
         maml_step=maml_step,
+        rounds=rounds,
+        local_steps=local_steps,
+        server_step=server_step,
+        cohort=cohort,
+        mixing=mixing,
+        dimension=dimension,
+        privacy=privacy.budget(),
     )
     show(table, output)
 
@@ -98,6 +131,8 @@ def compare(
     output: Output = OUTPUT,
 ) -> None:
     """Who beats whom over one or two parameters, and the boundary between them.
+
+    Example: fedasym compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200
 
     Parameters
     ----------
@@ -142,6 +177,8 @@ def path(
     """The loss (with --task classification, the accuracy) along early-stopped fine-tuning, and
     where to stop.
 
+    Example: fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot path.png
+
     Parameters
     ----------
     algorithm
@@ -185,6 +222,8 @@ def simulate(
 ) -> None:
     """Draw clients and compute (in classification, fit) every algorithm on them, beside what
     predict says.
+
+    Example: fedasym simulate --radius 1 --noise 0.5 --aspect 2 --dimension 100 --clients 10
 
     Parameters
     ----------
@@ -252,6 +291,8 @@ def explore(
     """Open a page with sliders in the browser: every algorithm's loss, who wins where, and advice
     on a dropped file.
 
+    Example: fedasym explore --static explore.html
+
     Parameters
     ----------
     port
@@ -267,7 +308,7 @@ def explore(
     if static is not None:
         page = write_explore_page(static)
         print(
-            f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any"
+            f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file that opens in any"
             " browser."
         )
         return
@@ -301,20 +342,15 @@ def rounds(
     clients: str | None = None,
     dimension: int | None = None,
     max_bytes: float | None = None,
-    epsilon: float | None = None,
-    noise_multiplier: float | None = None,
-    delta: float = 1e-6,
-    clip: float | None = None,
-    sampling: Annotated[
-        str, Parameter(help="poisson, or fixed for cohorts of a fixed size.")
-    ] = "poisson",
+    privacy: PrivacyOptions = PRIVACY,
     ridge: float | None = None,
     output: Output = OUTPUT,
 ) -> None:
     """The loss over communication rounds, predicted: local steps, cohorts, bytes and privacy.
 
-    Numbers separated by commas are all tried, two lists in every combination. For example: fedasym
-    rounds rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --local-steps 1,5,20 --cohort 10,50
+    Numbers separated by commas are all tried, two lists in every combination.
+
+    Example: fedasym rounds rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --local-steps 1,5,20
 
     Parameters
     ----------
@@ -331,19 +367,11 @@ def rounds(
     mixing
         How far the server moves towards the clients' average.
     clients
-        How many clients there are; endlessly many by default.
+        How many clients there are; infinitely many by default.
     dimension
         How many unknowns are sent; bytes and privacy depend on it.
     max_bytes
         A budget of bytes; every setting gets as many rounds of it as it can.
-    epsilon
-        A privacy budget at delta, for all rounds together.
-    noise_multiplier
-        Instead of epsilon: the noise, in units of the clip.
-    delta
-        Of the privacy budget; well below 1/clients.
-    clip
-        Length to which updates are cut; the best by default.
     ridge
         Of the client stage, where it has one; the best by default.
     """
@@ -354,14 +382,6 @@ def rounds(
         "cohort": cohort,
     }
     given |= {"mixing": mixing} | ({} if clients is None else {"clients": clients})
-    budget = None
-    if epsilon is not None or noise_multiplier is not None:
-        words: Any = sampling  # checked by Privacy
-        budget = fa.Privacy(epsilon, delta, clip, noise_multiplier, words)
-    elif clip is not None:
-        raise fa.InvalidInput(
-            "clip is given without noise: give --epsilon or --noise-multiplier as well"
-        )
     lists = {name: numbers(name, text) for name, text in given.items()}
     settings = spread_over_axes(
         {name: values for name, values in lists.items() if values is not None}
@@ -372,8 +392,75 @@ def rounds(
         **settings,
         dimension=dimension,
         max_bytes=max_bytes,
-        privacy=budget,
+        privacy=privacy.budget(),
         ridge=ridge,
+    )
+    show(result, output)
+
+
+@app.command
+def privacy(
+    algorithm: str = "rtfa",
+    /,
+    *,
+    dimension: int,
+    world: WorldOptions = WORLD,
+    epsilon: str = "0.5,1,2,4,8",
+    clients: str = "100,300,1000,3000,10000",
+    delta: float = 1e-6,
+    sampling: str = "poisson",
+    rounds: str = "2,4,8,16,32,64,128",
+    cohort: str | None = None,
+    local_steps: str = "20",
+    server_step: str = "0.1",
+    margin: float = 0.05,
+    output: Output = OUTPUT,
+) -> None:
+    """What privacy costs, predicted: loss over budgets and numbers of clients, and from how many
+    clients on sharing pays.
+
+    For every cell the best of the rounds, cohorts and steps that are listed is taken, with the best
+    clip.
+
+    Example: fedasym privacy rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --dimension 100
+
+    Parameters
+    ----------
+    algorithm
+        An algorithm that shares a model.
+    dimension
+        How many unknowns are sent.
+    epsilon
+        Privacy budgets, separated by commas.
+    clients
+        Numbers of clients, separated by commas.
+    delta
+        Of the privacy budgets; well below 1/clients.
+    sampling
+        poisson, or fixed for cohorts of a fixed size, of which the same noise protects less.
+    rounds
+        Numbers of rounds to choose from.
+    cohort
+        Cohorts to choose from; everyone in every round by default.
+    local_steps
+        Numbers of local steps to choose from.
+    server_step
+        Sizes of those steps to choose from.
+    margin
+        Sharing pays where its loss is by this part below that of learning alone.
+    """
+    given = {"epsilon": epsilon, "clients": clients, "rounds": rounds, "cohort": cohort}
+    given |= {"local_steps": local_steps, "server_step": server_step}
+    lists: dict[str, Any] = {name: numbers(name, text) for name, text in given.items()}
+    law: Any = sampling  # checked by Privacy
+    result = fa.privacy_costs(
+        world.population(),
+        algorithm,
+        dimension=dimension,
+        delta=delta,
+        sampling=law,
+        margin=margin,
+        **lists,
     )
     show(result, output)
 

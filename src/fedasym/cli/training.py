@@ -1,4 +1,4 @@
-"""The commands on client data: train, advise, fit, apply, deploy, try."""
+"""The commands on client data: train, advise, what-if, fit, apply, deploy, digest, node, try."""
 
 from __future__ import annotations
 
@@ -13,10 +13,13 @@ from cyclopts import Parameter
 import fedasym as fa
 from fedasym.cli import (
     OUTPUT,
+    PRIVACY,
     TRAINING,
     Output,
+    PrivacyOptions,
     app,
     names,
+    numbers,
     parse_grid,
     read_federation,
     show,
@@ -24,7 +27,7 @@ from fedasym.cli import (
     whole_numbers,
 )
 from fedasym.core.errors import MissingPackage
-from fedasym.core.runtime import STOPPED
+from fedasym.core.runtime import STOPPED, holds_kind
 from fedasym.training.settings import ABOUT, CHOSEN, default_for
 
 
@@ -110,10 +113,14 @@ def train(
     protocol: str | None = None,
     intercept: bool | None = None,
     precision: str = "float32",
+    privacy: PrivacyOptions = PRIVACY,
+    decompose: Annotated[bool, Parameter(negative="")] = False,
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
 ) -> None:
     """Train algorithms on client data, personalise and test every client.
+
+    Example: fedasym train synthetic --algorithms local,fedavg,ftfa --rounds 40 --seeds 0:3
 
     Parameters
     ----------
@@ -134,6 +141,8 @@ def train(
     precision
         float32, float64, mixed (float32 whose products an accelerator may shorten) or, for
         sequences, bfloat16.
+    decompose
+        Show where the gains come from instead of the runs: label shift, feature shift, the rest.
     """
     remember_compilations()
     federation = read_federation(data, columns, show=not output.json)
@@ -147,10 +156,11 @@ def train(
             protocol=protocol,
             intercept=intercept,
             precision=precision,
+            privacy=privacy.budget(),
             progress=progress,
         )
     assert isinstance(result, fa.Histories)
-    show(result, output)
+    show(result.decompose() if decompose else result, output)
     if any(history.interrupted for history in result):
         raise SystemExit(STOPPED)
 
@@ -174,14 +184,20 @@ def advise(
     json: Annotated[bool, Parameter(negative="")] = False,
     confirm: Annotated[bool, Parameter(negative="")] = False,
     report: str | None = None,
+    what_if: Annotated[bool, Parameter(negative="")] = False,
     federated: Annotated[bool, Parameter(negative="")] = False,
+    epsilon: float | None = None,
+    delta: float = 1e-6,
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
+
+    Example: fedasym advise shops --label sales --client shop --report advice.html
 
     Parameters
     ----------
     data
-        A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite.
+        A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite;
+        or shops, a drawn table that comes with fedasym.
     algorithms
         Some to look at beside the paper's, separated by commas: registered names, or module:name.
     plot
@@ -192,19 +208,28 @@ def advise(
         Run the confirming experiment too: seconds.
     report
         Write the page as HTML to this file.
+    what_if
+        End in what would be with other numbers of samples and clients.
     federated
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
-        name that Flower's configuration has for it. Regression.
+        name that Flower's configuration has for it.
+    epsilon
+        A privacy budget of training: where it makes sharing too dear, clients learn alone.
+        Regression.
+    delta
+        Of the privacy budget; well below 1/clients.
     """
-    others = {"--json": json, "--confirm": confirm, "--report": report, "--plot": plot}
-    others["--algorithms"] = algorithms
+    others: dict[str, object] = {"--json": json, "--confirm": confirm, "--report": report}
+    others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
+    others["--epsilon"] = epsilon
     if federated:
         advise_federation(data, columns, others)
         return
     from fedasym.advisor.advise import advise as advised
 
     federation = read_federation(data, columns, show=not json)
-    advice = advised(federation, algorithms=names(algorithms))
+    budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
+    advice = advised(federation, algorithms=names(algorithms), privacy=budget, what_if=what_if)
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
@@ -212,6 +237,65 @@ def advise(
         print(f"\n{advice.confirm(federation)}")
     if written and not json:
         print(f"\nWritten to {' and '.join(written)}")
+
+
+@app.command(name="what-if", group=TRAINING)
+def what_if(
+    data: str,
+    /,
+    *,
+    samples: str | None = None,
+    clients: str | None = None,
+    alpha: str | None = None,
+    columns: Columns = COLUMNS,
+    algorithms: str | None = None,
+    draws: int = 3,
+    seed: int = 0,
+    save: str | None = None,
+    output: Output = OUTPUT,
+) -> None:
+    """What every algorithm would reach with more or fewer samples, clients, or other class shares.
+
+    Example: fedasym what-if shops --label sales --client shop --samples 10,50
+
+    Parameters
+    ----------
+    data
+        A file or folder of client data, or a double that --save kept.
+    samples
+        Training samples of each client to look at, separated by commas.
+    clients
+        Numbers of clients to look at.
+    alpha
+        Dirichlet laws of class shares to look at: small is uneven.
+    algorithms
+        Names separated by commas; the paper's by default.
+    draws
+        Federations that are drawn at each point.
+    seed
+        Same seed, same answer.
+    save
+        Keep the double of the clients, without samples: a file whose name ends in .safetensors.
+    """
+    from fedasym.models.doubles import KIND, Double
+
+    given = {"samples": samples, "clients": clients, "alpha": alpha}
+    vary = {name: numbers(name, text) or [] for name, text in given.items() if text is not None}
+    double = (
+        Double.load(data)
+        if holds_kind(data, KIND)
+        else fa.resemble(read_federation(data, columns, show=not output.json))
+    )
+    where = None if save is None else double.save(save)
+    if not output.json:
+        print(f"{double}\n")
+    with show_progress("Nothing is kept of what was drawn.") as progress:
+        found = fa.what_if(
+            double, vary or None, names(algorithms), draws=draws, seed=seed, progress=progress
+        )
+    show(found, output)
+    if where and not output.json:
+        print(f"\nThe double is kept in {where}")
 
 
 def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) -> None:
@@ -223,8 +307,12 @@ def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) 
             f"{given[0]} is given with --federated: the advice comes as the federation's log; leave"
             " it out"
         )
-    told = {name: getattr(columns, name) for name in ("label", "client", "features", "task")}
-    advise_nodes(superlink, {name: value for name, value in told.items() if value})
+    taken = ("label", "client", "features", "task", "scale", "missing", "dates", "intercept")
+    told = {name: getattr(columns, name) for name in taken}
+    told["roles"] = ",".join(columns.role or ())
+    advise_nodes(
+        superlink, {name: value for name, value in told.items() if value not in (None, "")}
+    )
 
 
 @app.command(group=TRAINING)
@@ -240,6 +328,8 @@ def fit(
     """Fit personalized models to a table, exactly, and keep them: as advised, or as named.
 
     All rows are learnt from, unless --split names a column that says which train.
+
+    Example: fedasym fit shops --label sales --client shop --save model.safetensors
 
     Parameters
     ----------
@@ -264,6 +354,8 @@ def fit(
 @app.command(group=TRAINING)
 def apply(model: str, data: str, /, *, into: str | None = None, column: str = "prediction") -> None:
     """Add predictions to raw rows of a table; clients unknown to the model get the shared one.
+
+    Example: fedasym apply model.safetensors new.csv --into predicted.csv
 
     Parameters
     ----------
@@ -312,28 +404,117 @@ EXTRA = "pip install 'fedasym[flower]'"
 
 
 @app.command(group=TRAINING)
-def deploy(what: str, /, *, into: str) -> None:
+def deploy(
+    what: str,
+    /,
+    *,
+    into: str,
+    privacy: str | None = None,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    delta: float | None = None,
+    clip: float | None = None,
+    sampling: str | None = None,
+) -> None:
     """Write a Flower app: federated training, whose samples stay with the clients, or advice.
+
+    Example: fedasym deploy ftfa --into app
 
     Parameters
     ----------
     what
-        fedavg, ftfa, rtfa, maml, maml_fo, maml_hf or pfedme; or advise: which of them to choose.
+        An algorithm that train knows; one of your own as module:name or FILE.py:name; or advise:
+        which of them to choose.
     into
         A new or empty folder, whose name becomes the app's.
+    privacy
+        central: the server adds noise to the sum of clipped updates; local: every node does, before
+        it sends. These go into the app's config, where they can be changed.
+    epsilon
+        A privacy budget of all rounds together.
+    noise_multiplier
+        Instead of epsilon: the noise, in units of the clip.
+    delta
+        Of the privacy budget, 1e-6 by default; well below 1/clients.
+    clip
+        Length to which each client's update is cut.
+    sampling
+        poisson (default), or fixed for cohorts of a fixed size, of which the same noise protects
+        less.
     """
-    from fedasym.deploy.flower.apps import write_app
+    from fedasym.deploy.flower.apps import digest_app, write_app
 
-    folder = write_app(what, into)
+    told = {"privacy": privacy, "epsilon": epsilon, "noise-multiplier": noise_multiplier}
+    told |= {"delta": delta, "clip": clip, "sampling": sampling}
+    folder = write_app(
+        what, into, {name: value for name, value in told.items() if value is not None}
+    )
     print(
         f"Written to {folder}: read {folder}/pyproject.toml, then try it in this process, on 30"
         " drawn clients:\n"
     )
     print(f"    fedasym try {folder}\n")
     print("or on a file of yours, with --data FILE --label COLUMN --client COLUMN.")
+    print(f"Owners of nodes who let it run list its digest, {digest_app(folder)}")
     if find_spec("flwr") is None:
         print(f"flwr is not installed here: {EXTRA}, on the server and on every node")
     print("docs/how-to/flower.md goes from data on three machines to a running federation.")
+
+
+@app.command(name="digest", group=TRAINING)
+def print_digest(folder: str, /) -> None:
+    """Print the digest of a Flower app, by which owners of nodes say that it may run.
+
+    Example: fedasym digest app
+
+    Parameters
+    ----------
+    folder
+        The app, as deploy wrote it and as you have read it; any change of it changes the digest.
+    """
+    from fedasym.deploy.flower.apps import digest_app
+
+    print(digest_app(folder))
+
+
+@app.command(name="node", group=TRAINING)
+def run_node(
+    policy: str,
+    /,
+    *,
+    superlink: str,
+    root_certificates: str | None = None,
+    key: str | None = None,
+    insecure: Annotated[bool, Parameter(negative="")] = False,
+    port: int = 9094,
+) -> None:
+    """Start a node of a federation for the data of a policy, which runs no app but those it lists.
+
+    Example: fedasym node policy.toml --superlink 127.0.0.1:9092 --insecure
+
+    Parameters
+    ----------
+    policy
+        The owner's policy, a TOML file: data-path, apps (their digests), and what runs may read.
+    superlink
+        Address and port of the federation's SuperLink.
+    root_certificates
+        The certificate of the authority that signed the SuperLink's.
+    key
+        This node's private key, whose public one is registered there.
+    insecure
+        Without TLS and keys: to try things out on one machine.
+    port
+        Where the node's own processes talk to it, on 127.0.0.1; two nodes of a machine need two.
+    """
+    if find_spec("flwr") is None:
+        raise MissingPackage(f"a node needs flwr: {EXTRA}")
+    from fedasym.deploy.flower.grid import start_node
+
+    words = ["--superlink", superlink, "--host", "127.0.0.1", "--port", str(port)]
+    words += ["--root-certificates", root_certificates] if root_certificates else []
+    words += ["--auth-supernode-private-key", key] if key else []
+    start_node(policy, [*words, *(["--insecure"] if insecure else [])])
 
 
 @app.command(name="try", group=TRAINING)
@@ -349,8 +530,11 @@ def try_app(
     task: str | None = None,
     classes: str | None = None,
     run_config: str | None = None,
+    resume: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
     """Try a Flower app that deploy wrote, with all nodes in this process and no network.
+
+    Example: fedasym try app --nodes 3
 
     Parameters
     ----------
@@ -369,9 +553,11 @@ def try_app(
     task
         regression or classification.
     classes
-        Their number, or their names separated by commas: needed where labels are classes.
+        Their number, or their names separated by commas; by default those of the table.
     run_config
         Further values of the app's config, such as "rounds=2 seed=1".
+    resume
+        Go on after the last round that was saved.
     """
     if find_spec("flwr") is None:
         raise MissingPackage(f"a Flower app needs flwr: {EXTRA}")
@@ -387,4 +573,4 @@ def try_app(
     config = grid.parse_overrides(run_config or "") | {
         name: value for name, value in told.items() if value is not None
     }
-    grid.try_app(folder, data, nodes, config)
+    grid.try_app(folder, data, nodes, config | ({"resume": True} if resume else {}))

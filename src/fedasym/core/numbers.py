@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Sequence
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -110,6 +110,105 @@ def notebook_text(result: object) -> str:
     from html import escape
 
     return f"<pre>{escape(str(result))}</pre>"
+
+
+class TextTable(NamedTuple):
+    """A table as it is printed: headings and rows of words; `left` columns are flush left.
+
+    >>> table = TextTable(["a", "b"], [["x", "1%"], ["y_1", "10%"]], left=1)
+    >>> table.lines()
+    ['a      b', 'x     1%', 'y_1  10%']
+    """
+
+    head: Sequence[str]
+    rows: Sequence[Sequence[str]]
+    title: str = ""
+    left: int = 1
+    last_left: bool = False
+
+    def lines(self) -> list[str]:
+        """As text."""
+        rows = [list(self.head), *map(list, self.rows)]
+        if self.last_left:
+            width = max(len(row[-1]) for row in rows)
+            rows = [[*row[:-1], f"{row[-1]:<{width}}"] for row in rows]
+        return columns(rows, left=self.left)
+
+    def is_left(self, at: int) -> bool:
+        """Whether a column is flush left."""
+        return at < self.left or (self.last_left and at == len(self.head) - 1)
+
+
+def columns(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
+    """Rows of cells as lines, each column as wide as it needs, the first `left` ones flush left."""
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = []
+    for row in rows:
+        cells = [
+            f"{text:<{width}}" if i < left else f"{text:>{width}}"
+            for i, (text, width) in enumerate(zip(row, widths, strict=True))
+        ]
+        lines.append("  ".join(cells).rstrip())
+    return lines
+
+
+def html_tables(tables: Iterable[TextTable], title: str = "", notes: Iterable[str] = ()) -> str:
+    """Tables for a notebook, with their words above and below.
+
+    >>> html_tables([TextTable(["a"], [["<1"]])], notes=["One."])
+    '<table><thead><tr><th style="text-align:left">a</th></tr></thead>\
+<tbody><tr><td style="text-align:left">&lt;1</td></tr></tbody></table><p>One.</p>'
+    """
+    from html import escape
+
+    parts = [f"<p>{escape(title)}</p>"] if title else []
+    for table in tables:
+        sides = ["left" if table.is_left(at) else "right" for at in range(len(table.head))]
+
+        def row(cells: Sequence[str], tag: str, sides: list[str] = sides) -> str:
+            told = (
+                f'<{tag} style="text-align:{side}">{escape(cell)}</{tag}>'
+                for cell, side in zip(cells, sides, strict=True)
+            )
+            return f"<tr>{''.join(told)}</tr>"
+
+        above = f"<p>{escape(table.title)}</p>" if table.title else ""
+        body = "".join(row(cells, "td") for cells in table.rows)
+        head = row(table.head, "th")
+        parts.append(f"{above}<table><thead>{head}</thead><tbody>{body}</tbody></table>")
+    return "".join([*parts, *(f"<p>{escape(note)}</p>" for note in notes)])
+
+
+LATEX = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
+LATEX |= {each: f"\\{each}" for each in "&%$#_{}"} | {"–": "--", "±": r"$\pm$", "<": "$<$"}
+LATEX |= {">": "$>$"}
+
+
+def latex_tables(tables: Iterable[TextTable]) -> str:
+    r"""Tables for a paper, in the style of the package booktabs.
+
+    >>> print(latex_tables([TextTable(["a_1", "share"], [["x", "1%"]])]))
+    \begin{tabular}{lr}
+    \toprule
+    a\_1 & share \\
+    \midrule
+    x & 1\% \\
+    \bottomrule
+    \end{tabular}
+    """
+
+    def row(cells: Iterable[str]) -> str:
+        told = ("".join(LATEX.get(sign, sign) for sign in cell) for cell in cells)
+        return f"{' & '.join(told)} \\\\"
+
+    parts = []
+    for table in tables:
+        sides = "".join("l" if table.is_left(at) else "r" for at in range(len(table.head)))
+        above = [f"% {table.title}"] if table.title else []
+        top = [rf"\begin{{tabular}}{{{sides}}}", r"\toprule", row(table.head), r"\midrule"]
+        rows = [row(cells) for cells in table.rows]
+        parts.append("\n".join([*above, *top, *rows, r"\bottomrule", r"\end{tabular}"]))
+    return "\n\n".join(parts)
 
 
 def plural(count: int, noun: str) -> str:

@@ -8,13 +8,15 @@ by the accountant of the library dp-accounting, never by a formula of our own.
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from functools import cache
 from typing import Any, Literal
 
 import numpy as np
 
-from fedasym.core.errors import InvalidInput, MissingPackage, one_of
+from fedasym.core.errors import InvalidInput, MissingPackage, one_of, unknown_name
 from fedasym.core.numbers import one_float, whole
 
 SAMPLINGS = ("poisson", "fixed")
@@ -30,6 +32,9 @@ class Privacy:
     delta: must be well below 1/clients; 1e-6 unless you say another.
     clip: the length to which each client's update is cut; None: the best that is predicted, or
         must be given, as the verb says.
+    quantile: an adaptive clip: after every round it moves towards the length below which this part
+        of the updates lies (Andrew et al. 2021), from `clip`, or 0.1. What that takes of the
+        budget is counted.
     sampling: "poisson": each client takes part in a round with the same probability, whatever the
         others do, and neighbouring federations have one client more or less. "fixed": cohorts of
         a fixed size without replacement; neighbours then have one client replaced, which moves the
@@ -54,6 +59,7 @@ class Privacy:
     noise_multiplier: float | None = None
     sampling: Literal["poisson", "fixed"] = "poisson"
     accountant: Literal["rdp", "pld"] = "rdp"
+    quantile: float | None = None
 
     def __post_init__(self) -> None:
         if (self.epsilon is None) == (self.noise_multiplier is None):
@@ -76,6 +82,13 @@ class Privacy:
                 f"delta is {self.delta!r}: it must be between 0 and 1, and well below 1/clients"
             )
         object.__setattr__(self, "delta", delta)
+        if self.quantile is not None:
+            share = one_float(self.quantile)
+            if not 0 < share < 1:
+                raise InvalidInput(
+                    f"quantile is {self.quantile!r}: it must be between 0 and 1, such as 0.5"
+                )
+            object.__setattr__(self, "quantile", share)
         one_of("sampling", self.sampling, SAMPLINGS)
         one_of("accountant", self.accountant, ACCOUNTANTS)
         if (self.sampling, self.accountant) == ("fixed", "pld"):
@@ -101,14 +114,69 @@ class Privacy:
     def _epsilon(self, multiplier: float, rounds: int, cohort: int, clients: int) -> float:
         if rounds == 0:
             return 0.0
-        effective = multiplier if self.sampling == "poisson" else multiplier / 2
-        if cohort == clients:  # everyone takes part: the sum of T Gaussian mechanisms is one
-            return float(
-                import_accounting().get_epsilon_gaussian(effective / np.sqrt(rounds), self.delta)
-            )
-        return count_epsilon(
-            self.accountant, self.sampling, effective, self.delta, rounds, cohort, clients
-        )
+        release = Release(multiplier, self.sampling, rounds, cohort, clients)
+        if cohort == clients:
+            return compose_gaussians([release], self.delta)
+        return count_epsilon(self.accountant, (release,), self.delta)
+
+    def settle(self, rounds: int, cohort: int, clients: int) -> Privacy:
+        """The same with the noise multiplier of so many rounds in place of epsilon."""
+        multiplier = self.find_multiplier(rounds, cohort, clients)
+        return replace(self, epsilon=None, noise_multiplier=multiplier)
+
+
+def read_privacy(given: Any) -> Privacy | None:
+    """A budget as verbs take it: an `fa.Privacy`, the fields of one by name, or None."""
+    if given is None or isinstance(given, Privacy):
+        return given
+    if isinstance(given, Mapping):
+        known = [each.name for each in fields(Privacy)]
+        for name in given:
+            if name not in known:
+                raise unknown_name("field of privacy", name, known)
+        return Privacy(**given)
+    raise InvalidInput(f"privacy is {given!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)")
+
+
+@dataclass(frozen=True)
+class Release:
+    """So many rounds of private averages, with what they are noised by: what an accountant counts.
+
+    >>> Release(1.0, "poisson", rounds=400, cohort=20, clients=3000).multiplier
+    1.0
+    """
+
+    multiplier: float
+    sampling: str
+    rounds: int
+    cohort: int
+    clients: int
+
+
+def spend_together(releases: Sequence[Release], delta: float) -> float:
+    """The epsilon, at delta, of several trainings on the same clients: of all that is tried.
+
+    Renyi divergences add up, whatever the trainings' noise and cohorts are.
+
+    >>> one = Release(1.0, "poisson", rounds=400, cohort=20, clients=3000)
+    >>> round(spend_together([one], 1e-6), 2), round(spend_together([one] * 4, 1e-6), 2)
+    (1.47, 2.02)
+    """
+    if releases and all(each.cohort == each.clients for each in releases):
+        return compose_gaussians(releases, delta)
+    return count_epsilon("rdp", tuple(releases), float(delta))
+
+
+def compose_gaussians(releases: Sequence[Release], delta: float) -> float:
+    """Where everyone takes part, Gaussian mechanisms are together one, of precision sum T/z^2."""
+    effective = (1 if each.sampling == "poisson" else 0.5 for each in releases)
+    precision = sum(
+        each.rounds / (each.multiplier * share) ** 2
+        for each, share in zip(releases, effective, strict=True)
+    )
+    if precision == 0:
+        return 0.0
+    return float(import_accounting().get_epsilon_gaussian(1 / np.sqrt(precision), delta))
 
 
 def check_sizes(rounds: Any, cohort: Any, clients: Any) -> tuple[int, int, int]:
@@ -154,34 +222,35 @@ def find_least_multiplier(budget: Privacy, rounds: int, cohort: int, clients: in
 
 
 @cache
-def count_epsilon(
-    accountant: str,
-    sampling: str,
-    multiplier: float,
-    delta: float,
-    rounds: int,
-    cohort: int,
-    clients: int,
-) -> float:
-    """What the library's accountant says."""
+def count_epsilon(accountant: str, releases: tuple[Release, ...], delta: float) -> float:
+    """What the library's accountant says of releases of one sampling."""
     dp = import_accounting()
-    noise = dp.GaussianDpEvent(multiplier)
-    if sampling == "poisson":
-        event = dp.PoissonSampledDpEvent(cohort / clients, noise)
-        relation = dp.NeighboringRelation.ADD_OR_REMOVE_ONE
-    else:
-        event = dp.SampledWithoutReplacementDpEvent(clients, cohort, noise)
-        relation = dp.NeighboringRelation.REPLACE_ONE
+    poisson = all(each.sampling == "poisson" for each in releases)
+    relations = dp.NeighboringRelation
+    relation = relations.ADD_OR_REMOVE_ONE if poisson else relations.REPLACE_ONE
     kind = dp.rdp.RdpAccountant if accountant == "rdp" else dp.pld.PLDAccountant
     ledger = kind(neighboring_relation=relation)
     log = logging.getLogger("absl")  # tells of every order that it leaves out, which is safe
     before = log.disabled
     log.disabled = True
     try:
-        ledger.compose(dp.SelfComposedDpEvent(event, rounds))
+        for each, times in Counter(releases).items():
+            if each.rounds > 0:
+                ledger.compose(
+                    dp.SelfComposedDpEvent(describe_release(dp, each), each.rounds), times
+                )
         return float(ledger.get_epsilon(delta))
     finally:
         log.disabled = before
+
+
+def describe_release(dp: Any, release: Release) -> Any:
+    """One round as the accountant's event; a replaced client moves the sum by twice the clip."""
+    if release.sampling == "poisson":
+        noise = dp.GaussianDpEvent(release.multiplier)
+        return dp.PoissonSampledDpEvent(release.cohort / release.clients, noise)
+    noise = dp.GaussianDpEvent(release.multiplier / 2)
+    return dp.SampledWithoutReplacementDpEvent(release.clients, release.cohort, noise)
 
 
 def import_accounting() -> Any:

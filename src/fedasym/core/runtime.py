@@ -17,6 +17,7 @@ import json
 import os
 import secrets
 import sys
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, ExitStack, contextmanager
 from functools import lru_cache
@@ -167,12 +168,28 @@ def read_arrays(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, 
             raise ValueError
     except (*UNREADABLE, safetensors.SafetensorError):
         raise InvalidInput(
-            f"{where} is no {kind} that fedasym saved: name the file that save wrote"
+            f"{where} is not a {kind} that fedasym saved: name the file that save wrote"
         ) from None
     for array in arrays.values():
         if array.dtype.kind not in "fiu" or not np.isfinite(array[~np.isinf(array)]).all():
-            raise InvalidInput(f"{where} holds something that is no number: save the {kind} again")
+            raise InvalidInput(
+                f"{where} holds something that is not a number: save the {kind} again"
+            )
     return arrays, about
+
+
+def holds_kind(path: str | Path, kind: str) -> bool:
+    """Whether a file is one of this kind that `write_arrays` wrote; other files are not opened."""
+    where = Path(path)
+    if where.suffix != ARRAYS_ENDING or not where.is_file():
+        return False
+    safetensors = import_package("safetensors", "a .safetensors file")
+    try:
+        with safetensors.safe_open(str(where), framework="numpy") as file:
+            about = json.loads((file.metadata() or {}).get(ARRAYS_KEY, "{}"))
+        return isinstance(about, dict) and about.get("kind") == kind
+    except (*UNREADABLE, safetensors.SafetensorError):
+        return False
 
 
 @contextmanager
@@ -230,19 +247,61 @@ class Notice(str):
 Progress = Callable[[float, str], None]
 
 
-def check_progress(progress: Any) -> None:
-    """Refuse what cannot be told anything, before any work.
+def progress_shown(progress: Any) -> Progress | None:
+    """What hears how far work is: as given, and a bar in a notebook where nothing is given.
 
-    >>> check_progress(True)  # doctest: +ELLIPSIS
+    What cannot be told anything is refused before any work.
+
+    >>> progress_shown(True)  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
     fedasym.InvalidInput: progress is True: give a function of the share that is done and of a ...
     """
-    if progress is not None and not callable(progress):
+    if progress is None:
+        return NotebookBar() if in_notebook() else None
+    if not callable(progress):
         raise InvalidInput(
             f"progress is {progress!r}: give a function of the share that is done and of a few"
             " words, such as print"
         )
+    found: Progress = progress
+    return found
+
+
+def in_notebook() -> bool:
+    """Whether this process serves a notebook, which can show HTML."""
+    shell = getattr(sys.modules.get("IPython"), "get_ipython", lambda: None)()
+    return getattr(shell, "kernel", None) is not None
+
+
+class NotebookBar:
+    """A bar in the cell of a notebook, gone when the work is done."""
+
+    EVERY = 0.2  # seconds between two drawings
+
+    def __init__(self) -> None:
+        self.cell: Any = None
+        self.last = time.monotonic()
+
+    def __call__(self, share: float, text: str) -> None:
+        """Draw the share that is done, with a few words."""
+        from html import escape
+
+        display = import_module("IPython.display")
+        now = time.monotonic()
+        if isinstance(text, Notice):
+            display.display(display.HTML(f"<p>{escape(text)}</p>"))
+        elif share >= 1:
+            if self.cell is not None:
+                self.cell.update(display.HTML(""))
+        elif now - self.last >= self.EVERY:
+            words = f"{share:.0%} {escape(text)}"
+            bar = display.HTML(f'<progress max="1" value="{share:.3f}"></progress> {words}')
+            if self.cell is None:
+                self.cell = display.display(bar, display_id=True)
+            else:
+                self.cell.update(bar)
+            self.last = now
 
 
 class Executor(Protocol):

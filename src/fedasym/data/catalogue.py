@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fedasym.core.errors import InvalidInput, find_entry
-from fedasym.core.runtime import Progress, cache_folder, check_progress, hold_lock
+from fedasym.core.runtime import Progress, cache_folder, hold_lock, progress_shown
 from fedasym.data.archives import (
     ADDRESS,
     ARCHIVES,
@@ -105,7 +105,7 @@ def fetch(
         f" ({', '.join(archive.file for archive in archives)}), or set FEDASYM_DATA to a folder"
         f" whose subfolder {name} has the unpacked files"
     )
-    check_progress(progress)
+    progress = progress_shown(progress)
     tell = rising_progress(progress)
     try:
         home.mkdir(parents=True, exist_ok=True)
@@ -345,7 +345,7 @@ def load(
     >>> fa.datasets.load("emnst")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: unknown data set 'emnst': did you mean emnist? known are emnist, ...
+    fedasym.InvalidInput: unknown data set 'emnst': did you mean emnist? choose from emnist, ...
     """
     entry = find_dataset(name)
     place = entry.folder() if folder is None else Path(folder)

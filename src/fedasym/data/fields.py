@@ -47,6 +47,7 @@ from fedasym.data.recipe import (
     refuse_missing,
 )
 from fedasym.data.roles import (
+    TOLERANCE,
     Reason,
     Role,
     assign_role,
@@ -136,26 +137,39 @@ def fit_column(
 def fit_levels(
     name: str, cells: list[str | None], role: Role, intercept: bool
 ) -> tuple[TableColumn, list[Feature]]:
-    """The levels of a category, commonest first: beside an intercept it has no indicator."""
+    """The levels of a category."""
     counts = Counter(ABSENT if level is None else level for level in cells)
-    rare = max(min(RARE_ROWS, ceil(0.05 * len(cells))), ceil(RARE_SHARE * len(cells)))
+    return choose_levels(name, counts, 0, None in cells, role, intercept)
+
+
+def choose_levels(
+    name: str, counts: Mapping[str, int], unlisted: int, absent: bool, role: Role, intercept: bool
+) -> tuple[TableColumn, list[Feature]]:
+    """The levels of a category, commonest first: beside an intercept it has no indicator.
+
+    counts: training rows by level; unlisted: those of levels without a name here. absent: whether
+    cells are missing.
+    """
+    rows = sum(counts.values()) + unlisted
+    rare = max(min(RARE_ROWS, ceil(0.05 * rows)), ceil(RARE_SHARE * rows))
     order = sorted(counts, key=lambda level: (-counts[level], level))
     own = [level for level in order if counts[level] >= rare][: MOST_LEVELS - 1] or order[:1]
-    if ABSENT in counts and None in cells and ABSENT not in own:
+    if ABSENT in counts and absent and ABSENT not in own:
         own.append(ABSENT)
     rest = [level for level in order if level not in own]
-    if len(rest) == 1:  # a level alone keeps its name
+    if len(rest) == 1 and not unlisted:  # a level alone keeps its name
         own, rest = [*own, *rest], []
-    reference = own[0] if intercept and (len(own) > 1 or rest) else None
+    other = bool(rest or unlisted)
+    reference = own[0] if intercept and (len(own) > 1 or (own and other)) else None
     listed = tuple(sorted(rest)) if len(rest) <= LISTED else ()
     column = TableColumn(
-        name, "category", levels=tuple(own), reference=reference, pooled=listed, other=bool(rest)
+        name, "category", levels=tuple(own), reference=reference, pooled=listed, other=other
     )
     shown = sorted(level for level in own if level != reference)
     features = [
         Feature(f"{name}={level}", name, "level", level, personal=role.personal) for level in shown
     ]
-    if rest:
+    if other:
         features.append(Feature(f"{name}=other", name, "other", personal=role.personal))
     return column, features
 
@@ -206,9 +220,10 @@ def drop_combinations(
     X: NDArray[np.float64],
     fixed: NDArray[np.bool_],
     left: list[Any],
+    tolerance: float = TOLERANCE,
 ) -> tuple[list[Feature], list[TableColumn]]:
     """Features and columns without those that earlier ones determine."""
-    found = find_combinations(X, fixed)
+    found = find_combinations(X, fixed, tolerance)
     if not found:
         return features, columns
     kept = [each for place, each in enumerate(features) if place not in found]

@@ -374,6 +374,9 @@ READ = (
 )
 
 
+EXAMPLE = Path(__file__).with_name("shops.csv")  # drawn by examples/draw_shops.py
+
+
 def read(
     path: str | Path,
     *,
@@ -412,8 +415,12 @@ def read(
     ...     text = file.write_text("school,hours,score\na,1.0,0.2\na,2.0,0.4\nb,3.0,0.9\n")
     ...     read(file, label="score", client="school").clients
     ('a', 'b')
+    >>> len(read("shops", label="sales", client="shop"))  # a drawn table that comes with fedasym
+    40
     """
     path = path_of("path", path)
+    if str(path) == EXAMPLE.stem and not path.exists():
+        path = EXAMPLE
     fields = FieldNames(label, client, features)
     meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
     given: dict[str, Any] = {

@@ -168,8 +168,8 @@ def deal_classes(deal: Deal) -> Owner:
         others = np.delete(np.arange(present.size), first)
         has[client, [first, *rng.choice(others, deal.classes - 1, replace=False)]] = True
     owner = np.full(deal.rows, NOBODY, np.intp)
-    for place, kind in enumerate(present):
-        owners = np.flatnonzero(has[:, place])
+    for place, kind in enumerate(present.tolist()):
+        owners = np.flatnonzero(has[:, place]).tolist()
         for client, part in zip(
             owners, np.array_split(stock[kind], max(len(owners), 1))[: len(owners)], strict=True
         ):

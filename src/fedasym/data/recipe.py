@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from textwrap import fill
 from typing import Any, NamedTuple
 
@@ -263,6 +263,21 @@ class Recipe:
                 f" row {absent[0]}: fill it"
             )
         return names
+
+    def rename(self, client: str, labels: tuple[str, ...], columns: Mapping[str, str]) -> Recipe:
+        """The recipe for a table that calls its client, label and some columns otherwise.
+
+        columns: other names by those here.
+        """
+        return replace(
+            self,
+            client=client,
+            target=replace(self.target, columns=labels),
+            columns=tuple(replace(c, name=columns.get(c.name, c.name)) for c in self.columns),
+            features=tuple(
+                replace(f, column=columns.get(f.column, f.column)) for f in self.features
+            ),
+        )
 
     def describe(self, flags: bool = True) -> str:
         """What was taken for what, in a short paragraph: the label on the first line.

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from fedasym.data.federation import Federation
 
 
-COHORT, TRAINING, PERSONAL, SPLIT, START = 1, 2, 3, 4, 5  # what a number is for
+COHORT, TRAINING, PERSONAL, SPLIT, START, NOISE = 1, 2, 3, 4, 5, 6  # what a number is for
 STEP = np.uint64(0x9E3779B97F4A7C15)  # the constants of splitmix64 (Steele, Lea, Flood 2014)
 FIRST, SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)
 

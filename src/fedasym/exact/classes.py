@@ -316,7 +316,8 @@ def check_penalties(
 def is_covered(algorithm: Algorithm) -> bool:
     """Whether its pair of stages has a form for classes here."""
     shared, own = (stage.objective for stage in algorithm.stages)
-    return shared is not None and own in COVERED.get(shared, ())
+    covered = shared is not None and own in COVERED.get(shared, ())
+    return covered and algorithm.correction is None
 
 
 def resolve_algorithm(algorithm: Any) -> Algorithm:

@@ -243,8 +243,8 @@ def half_weight(server: ServerStage, x: Array, ridge: float | Array) -> Array:
     if not np.all(weight >= 0):
         raise InvalidInput(
             f"{type(server).__name__} weighs an eigenvalue of {x[np.argmin(weight)]:.3g} with"
-            f" {weight.min():.3g}: below 0 the shared model is no minimum; give a smaller step or"
-            " other settings"
+            f" {weight.min():.3g}: below 0 the shared model is not a minimum; give a smaller step"
+            " or other settings"
         )
     return np.sqrt(weight)
 

@@ -42,7 +42,9 @@ def one_hot(labels: Sequence[Hashable], classes: Sequence[Hashable] | None = Non
     places = {each: place for place, each in enumerate(known)}
     strange = next((each for each in values if each not in places), None)
     if strange is not None:
-        raise InvalidInput(f"labels hold {strange!r}, which is none of the classes: name it there")
+        raise InvalidInput(
+            f"labels hold {strange!r}, which is not one of the classes: add it to them"
+        )
     out = np.zeros((len(values), len(known)))
     out[np.arange(len(values)), [places[each] for each in values]] = 1.0
     return out
@@ -55,7 +57,7 @@ class GramSums:
     >>> import numpy as np, fedasym as fa
     >>> X, Y = np.eye(3), np.array([[1.0], [2.0], [3.0]])
     >>> half = [fa.linear.GramSums.of(X[i], Y[i], intercept=False) for i in ([0], [1, 2])]
-    >>> (half[0] + half[1]).solve(shared_ridge=1 / 3).ravel().tolist()
+    >>> (half[0] + half[1]).solve(shared_ridge=1 / 3).ravel().round(12).tolist()
     [0.5, 1.0, 1.5]
     """
 

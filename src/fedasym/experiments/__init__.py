@@ -10,7 +10,7 @@ import difflib
 import json
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
@@ -29,7 +29,7 @@ from fedasym.experiments.fields import GRID_SCHEMA, Axes, Grid, complete_grid
 from fedasym.training.convergence import PAPER_STEPS, stable_steps
 from fedasym.training.settings import TEXT, resolve_protocol
 from fedasym.training.training import find_algorithms
-from fedasym.training.wording import columns, fold_line
+from fedasym.training.wording import fold_line
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
@@ -313,7 +313,7 @@ def describe_problem(problem: Mapping[str, Any], experiment: type[BaseModel]) ->
             known = list(fields_at(experiment, where[:-1]))
             near = difflib.get_close_matches(str(where[-1]), known, n=2, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
-            return f"{path} is {told}: there is no such field; {hint}known are {', '.join(known)}"
+            return f"{path} is {told}: there is no such field; {hint}choose from {', '.join(known)}"
         case "missing":
             return f"{path} is missing: give it a value"
         case "literal_error":
@@ -388,13 +388,3 @@ def duration(seconds: float) -> str:
     if seconds < 100:
         return f"{seconds:.0f} s"
     return f"{seconds / 60:.0f} min" if seconds < 6000 else f"{seconds / 3600:.1f} h"
-
-
-def align_columns(rows: Sequence[Sequence[str]], left: int) -> list[str]:
-    """Columns, the first `left` ones and the last flush left.
-
-    >>> align_columns([["a", "1", "word"], ["b", "10", "words"]], left=1)
-    ['a   1  word', 'b  10  words']
-    """
-    width = max(len(row[-1]) for row in rows)
-    return columns([[*row[:-1], f"{row[-1]:<{width}}"] for row in rows], left=left)

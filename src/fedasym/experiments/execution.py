@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
-from fedasym.algorithms.registry import REGISTRY, as_names, find, requested_algorithms
+from fedasym.algorithms.registry import REGISTRY, as_names, asks_for_all, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, path_of, read_list
-from fedasym.core.runtime import Executor, Notice, Progress, ask, check_progress
+from fedasym.core.runtime import Executor, Notice, Progress, ask, progress_shown
 from fedasym.data.federation import Federation, check_federation
 from fedasym.experiments import duration, plan
 from fedasym.experiments.fields import Record, load_data, record_data
@@ -33,6 +33,7 @@ from fedasym.experiments.results import Results
 from fedasym.experiments.tables import compute_piece, describe_environment, join_rows
 from fedasym.training.convergence import stable_grids
 from fedasym.training.settings import Settings, is_size
+from fedasym.training.training import all_trainable
 
 if TYPE_CHECKING:
     import polars as pl
@@ -144,7 +145,7 @@ def run(
     """
     from fedasym.experiments import Experiment
 
-    check_progress(progress)
+    progress = progress_shown(progress)
     REGISTRY.read_packages()
     if not isinstance(experiment, Experiment):
         experiment = Experiment.from_toml(path_of("experiment", experiment))
@@ -326,6 +327,9 @@ def sweep(
     from fedasym.experiments import Experiment
 
     check_federation(federation)
+    every = asks_for_all(algorithms)
+    if every:
+        algorithms = all_trainable(federation.classes is not None)
     chosen = as_names([find(each) for each in requested_algorithms(algorithms, ())])
     tested = (
         seeds
@@ -336,7 +340,7 @@ def sweep(
         name=name,
         algorithms=chosen,
         settings={key: value for key, value in settings.items() if value is not None},
-        grid=default_grid(chosen, federation, settings) if grid is None else grid,
+        grid=default_grid(chosen, federation, settings, every) if grid is None else grid,
         trials={"seeds": tested, "splits": 0},
         pieces=pieces,
     )
@@ -344,12 +348,17 @@ def sweep(
 
 
 def default_grid(
-    names: list[Any], federation: Federation, settings: Mapping[str, Any]
+    names: list[Any], federation: Federation, settings: Mapping[str, Any], every: bool = False
 ) -> str | dict[str, Any]:
-    """The paper's grids, with steps for the scale of the features unless a protocol is named."""
+    """The paper's grids, with steps for the scale of the features unless a protocol is named.
+
+    every: whether all algorithms were asked for, so that those of the paper without a grid have
+    the steps of the others.
+    """
     batch = settings.get("batch") or Settings.batch
     given = settings.get("intercept")
-    known = is_size(batch, 1) and not any(name in TRAINED and name not in GRIDS for name in names)
+    missing = any(name in TRAINED and name not in GRIDS for name in names)
+    known = is_size(batch, 1) and (every or not missing)
     if settings.get("protocol") is not None or not known:
         return "paper"  # which is refused, like a wrong batch, where all is checked
     return stable_grids(

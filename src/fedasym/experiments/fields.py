@@ -20,6 +20,7 @@ import numpy as np
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, MissingPackage, unknown_name
+from fedasym.core.privacy import read_privacy
 from fedasym.data.federation import Federation
 from fedasym.data.splits import SPLITS
 from fedasym.training.convergence import columns_out_of_scale, curvature
@@ -166,7 +167,7 @@ class Data(Part):
         None, description="Of a file: whether models of it have an intercept."
     )
     seed: int = Field(0, description="Of `file`: deals out the split where the file has none.")
-    clients: int | None = Field(None, description="Only the first so many clients.", ge=1)
+    clients: int | None = Field(None, description="Only so many clients, the first ones.", ge=1)
 
     @model(mode="after")
     def _one_source(self) -> Self:
@@ -200,6 +201,23 @@ TrainingNumbers: Any = create_model(
 )
 
 
+class Budget(Part):
+    """Client-level differential privacy of every training, as `fedasym.Privacy` has it."""
+
+    epsilon: float | None = None
+    delta: float = 1e-6
+    clip: float | None = None
+    noise_multiplier: float | None = None
+    sampling: Literal["poisson", "fixed"] = "poisson"
+    accountant: Literal["rdp", "pld"] = "rdp"
+    quantile: float | None = None
+
+    @model(mode="after")
+    def _in_range(self) -> Self:
+        read_privacy(self.model_dump())
+        return self
+
+
 class Settings(TrainingNumbers):  # type: ignore[misc]
     """What every run is told, as `fedasym.train` takes it; a grid varies some of it.
 
@@ -210,12 +228,12 @@ class Settings(TrainingNumbers):  # type: ignore[misc]
     protocol: Literal["text", "code"] | None = None
     intercept: bool | None = None
     precision: Literal["float32", "float64", "mixed", "bfloat16"] = "float32"
+    privacy: Budget | None = None
 
     @model(mode="after")
     def _in_range(self) -> Self:
-        Checked(
-            **self.model_dump(exclude={"protocol", "intercept", "precision"}, exclude_none=True)
-        )
+        others = {"protocol", "intercept", "precision", "privacy"}
+        Checked(**self.model_dump(exclude=others, exclude_none=True))
         return self
 
     @property
@@ -406,7 +424,7 @@ def read_record(text: str) -> Record:
     >>> read_record('{"format": "fedasym data 1"}')
     Traceback (most recent call last):
     ...
-    ValueError: it is no record of data
+    ValueError: it is not a record of data
     """
     try:
         held = Record(**json.loads(text))
@@ -432,7 +450,7 @@ def read_record(text: str) -> Record:
     except (TypeError, AttributeError, RecursionError):
         whole = False
     if not whole:
-        raise ValueError("it is no record of data")
+        raise ValueError("it is not a record of data")
     return held
 
 

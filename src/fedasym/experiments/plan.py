@@ -17,6 +17,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import REGISTRY, describe_algorithm
+from fedasym.core.numbers import number
+from fedasym.core.privacy import Release, read_privacy, spend_together
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.fields import BATCH, Axes, Grid, Record, Values, check_grid, combinations
 from fedasym.experiments.folder import key_of
@@ -66,6 +68,8 @@ class Piece:
         # as finished pieces have it
         named = {"bias" if name == "intercept" else name: value for name, value in protocol.items()}
         named["name"] = named["name"].replace("intercept", "bias")
+        if not named["passes_ahead"]:  # finished pieces do not have it
+            del named["passes_ahead"]
         found: dict[str, Any] = {
             "numbers": NUMBERS,
             "stage": self.stage,
@@ -102,10 +106,10 @@ class Piece:
         return [*known.values(), *single]
 
     def brought_settings(self) -> dict[str, bool]:
-        """The settings that these algorithms bring, and whether they are whole numbers."""
+        """The settings that its algorithms bring, and whether they are whole numbers."""
         return {
             name: each.whole
-            for algorithm in self.brought.values()
+            for algorithm in (self.brought.get(name) or REGISTRY[name] for name in self.grid)
             for name, each in own_settings(algorithm).items()
         }
 
@@ -170,6 +174,8 @@ def placeholder_choice(experiment: Experiment) -> Chosen:
 def train_settings(experiment: Experiment) -> dict[str, Any]:
     """What `train` is told in every piece: steps not given are the paper's, or chosen by `run`."""
     told: dict[str, Any] = experiment.settings.model_dump()
+    if told["privacy"] is None:  # pieces of experiments without it keep their names
+        del told["privacy"]
     return told | {name: value for name, value in PAPER_STEPS.items() if told[name] is None}
 
 
@@ -347,8 +353,45 @@ def server_settings(name: str) -> tuple[str, ...]:
     """The settings that the shared model of an algorithm depends on."""
     algorithm = REGISTRY[name]
     of_client = {"personal_epochs", "local_step", *algorithm.personalise.settings()}
+    of_client |= set(algorithm.correction.settings()) if algorithm.correction else set()
     of_client -= set(algorithm.server.settings())
     return tuple(axis for axis in used_settings(algorithm) if axis not in of_client)
+
+
+def describe_privacy(experiment: Experiment, data: Record) -> list[str]:
+    """The epsilon that one training spends, and what all that is tried spends together."""
+    told = train_settings(experiment)
+    privacy = read_privacy(told.get("privacy"))
+    able = sum(n > 0 for n in data.training)
+    if privacy is None or not able:
+        return []
+
+    def release(values: Mapping[str, Any]) -> Release:
+        cohort = min(cohort_of(told | dict(values), data), able)
+        noise = privacy.find_multiplier(told["rounds"], cohort, able)
+        return Release(noise, privacy.sampling, told["rounds"], cohort, able)
+
+    sharing = [name for name in experiment.grid if not REGISTRY[name].shares_nothing]
+    tried = {
+        (
+            REGISTRY[name].server,
+            tuple((told | values).get(axis) for axis in server_settings(name)),
+        ): release(values)
+        for name in sharing
+        for values in combinations(experiment.grid[name])
+    }
+    if not tried:
+        return []
+    one = [spend_together([each], privacy.delta) for each in dict.fromkeys(tried.values())]
+    all_ = spend_together(list(tried.values()), privacy.delta)
+    spent = number(max(one)) if len(one) == 1 else f"{number(min(one))} to {number(max(one))}"
+    return [
+        f"Privacy: one training spends epsilon {spent} at delta {privacy.delta:g}, by"
+        f" {'Poisson sampling' if privacy.sampling == 'poisson' else 'cohorts of a fixed size'}"
+        f" among {able} clients. The {len(tried)} shared models of the grid spend {number(all_)}"
+        " together, and so does choosing among them; every further seed or split adds to that."
+        " Tests are not counted."
+    ]
 
 
 def describe_budget(experiment: Experiment, data: Record) -> list[str]:

@@ -1,4 +1,5 @@
-"""What can be reproduced of the paper: targets, published curves beside ours, theory.
+"""What can be reproduced of the paper: targets, published curves beside ours, theory, and the
+findings held against runs, each verdict by paired 95% intervals.
 
 `paper/published.json` holds, by data set, `seeds`, `splits` and `gains`: for each algorithm (and
 number of personalization epochs) the rounds and an accuracy per round and trial; `"mean":
@@ -11,17 +12,22 @@ accuracies by algorithm, means over clients, or why there are none.
 from __future__ import annotations
 
 import json
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass
 from functools import cache
+from itertools import combinations, pairwise, product
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
 from fedasym.core.errors import InvalidInput, find_entry
-from fedasym.core.numbers import Array
+from fedasym.core.numbers import Array, TextTable, columns, html_tables
 from fedasym.core.runtime import Progress, write_text
+from fedasym.experiments.plan import cohort_of, count_planned_steps, gradients_per_step
 from fedasym.results.simulation import Simulated, Simulation
-from fedasym.training.wording import columns
+from fedasym.training.comparisons import LEVEL, Measured, Paired, compare_pair, subtract
+from fedasym.training.settings import CODE
 from fedasym.worlds import Population
 from fedasym.worlds.classes import MOST_CLASSES
 
@@ -36,8 +42,8 @@ TARGETS = {
     "shakespeare": "next character, by role",
     "emnist": "characters by writer, 62 classes",
     "stackoverflow": "next word, by user",
-    "digits": "digits by writer, in the stead of emnist",
-    "stackexchange": "next word, by user, in the stead of stackoverflow",
+    "digits": "digits by writer, in place of emnist",
+    "stackexchange": "next word, by user, in place of stackoverflow",
     "theory": "the limits beside simulated clients",
 }
 
@@ -398,3 +404,245 @@ def show_error(row: Row) -> str:
 def show_share(share: float | Array) -> str:
     """With two decimals."""
     return f"{100 * float(share):.2f}"
+
+
+POINT = 0.01  # what counts as the same: a point of accuracy, as the paper's curves lie
+PERSONAL = ("ftfa", "rtfa", "maml_fo", "maml_hf")
+LOWER = ("fedavg", "local")
+SUPPORTED, REFUTED, UNDECIDED = "supported", "not supported", "undecided"
+TIMES = 20  # the compute of pFedMe beside FTFA's, as the paper says; a factor of two either way
+NEARLY = 0.0025  # accuracies that are nearly identical: a quarter of a point
+MUCH = 4  # a data set with so many times the samples of another is much larger
+
+
+@dataclass(frozen=True)
+class Claim:
+    """One finding: what it says, what came of it, and why."""
+
+    says: str
+    sweep: str
+    verdict: str
+    evidence: tuple[str, ...]
+
+
+@dataclass(frozen=True, repr=False)
+class Claims:
+    """All findings that the results can speak to; prints itself."""
+
+    name: str
+    found: tuple[Claim, ...]
+
+    def to_json(self) -> str:
+        """Full text of every claim."""
+        claims = [asdict(claim) for claim in self.found]
+        return json.dumps({"name": self.name, "claims": claims}, indent=2)
+
+    def __str__(self) -> str:
+        units = "differences in points, with 95% intervals over trials and clients"
+        lines = [f"{self.name}: the paper's findings on these runs ({units})"]
+        for claim in self.found:
+            lines += ["", f"{claim.verdict.upper()}, over {claim.sweep}: {claim.says}"]
+            lines += [f"  {each}" for each in claim.evidence]
+        return "\n".join(lines)
+
+    __repr__ = __str__
+
+    def _repr_html_(self) -> str:
+        rows = [
+            [claim.verdict, claim.sweep, claim.says, "; ".join(claim.evidence)]
+            for claim in self.found
+        ]
+        head = ["verdict", "over", "finding", "evidence"]
+        return html_tables([TextTable(head, rows, left=len(head))], self.name)
+
+
+def check_claims(results: Results, margin: float = POINT) -> Claims:
+    """Hold the paper's findings against results: which of them these runs support.
+
+    margin: the difference in accuracy within which algorithms count as the same.
+    """
+    if results.task != "classification":
+        raise InvalidInput(
+            "the paper's findings are about accuracy: these results are of a regression"
+        )
+    found: list[Claim] = []
+    for sweep in ("seeds", "splits"):
+        finals = results.measured(sweep)
+        same = claim_same(finals, sweep, margin)
+        claims = (same, claim_above(finals, sweep), claim_between(finals, sweep))
+        found += [claim for claim in claims if claim]
+    found += claim_growing(results)
+    found += claim_compute(results)
+    if not found:
+        raise InvalidInput(
+            "there is nothing to check: the findings compare algorithms over at least two seeds or"
+            " splits"
+        )
+    return Claims(results.experiment.name, tuple(found))
+
+
+Finals = dict[str, Measured]
+
+
+def compare_all(
+    finals: Finals, sweep: str, pairs: Iterable[tuple[str, str]], margin: float | None = None
+) -> list[Paired]:
+    """Every pair, the first less the second."""
+    return [
+        compare_pair(sweep, first, second, subtract(finals[first], finals[second]), margin)
+        for first, second in pairs
+    ]
+
+
+def claim_same(finals: Finals, sweep: str, margin: float) -> Claim | None:
+    """FTFA, RTFA and MAML come to the same."""
+    names = [name for name in PERSONAL if name in finals]
+    pairs = compare_all(finals, sweep, combinations(names, 2), margin)
+    if not pairs:
+        return None
+    within = [pair.equivalence is not None and pair.equivalence < LEVEL for pair in pairs]
+    outside = [pair.low > margin or pair.high < -margin for pair in pairs]
+    verdict = SUPPORTED if all(within) else REFUTED if any(outside) else UNDECIDED
+    points = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
+    says = f"{join_with_and(names)} agree to within {points}"
+    return Claim(says, sweep, verdict, tuple(map(describe_difference, pairs)))
+
+
+def claim_above(finals: Finals, sweep: str) -> Claim | None:
+    """Personalised models beat the shared one and local training."""
+    high, low = ([name for name in names if name in finals] for names in (PERSONAL, LOWER))
+    pairs = compare_all(finals, sweep, product(high, low))
+    if not pairs:
+        return None
+    says = f"{join_with_and(high)} are above {join_with_and(low)}"
+    return Claim(says, sweep, judge_order(pairs), tuple(map(describe_difference, pairs)))
+
+
+def claim_between(finals: Finals, sweep: str) -> Claim | None:
+    """PFedMe lies between FedAvg and the personalised."""
+    high = [name for name in PERSONAL if name in finals]
+    if not high or "fedavg" not in finals or "pfedme" not in finals:
+        return None
+    lowest = min(high, key=lambda name: float(np.mean(finals[name].mean())))
+    pairs = compare_all(finals, sweep, [("pfedme", "fedavg"), (lowest, "pfedme")])
+    says = f"pfedme is between fedavg and the others ({lowest} is the lowest of them)"
+    return Claim(says, sweep, judge_order(pairs), tuple(map(describe_difference, pairs)))
+
+
+def claim_growing(results: Results) -> list[Claim]:
+    """More personalization is better, step by step."""
+    claims = []
+    last = results.experiment.settings.rounds
+    rows = [row for row in results.gains.iter_rows(named=True) if row["round"] == last]
+    for name in dict.fromkeys(row["algorithm"] for row in rows):
+        by_epochs: dict[str, dict[int, float]] = {}
+        for row in rows:
+            if row["algorithm"] == name:
+                by_epochs.setdefault(row["epochs"], {})[row["trial"]] = row["accuracy"]
+        amounts = sorted(by_epochs, key=lambda amount: 0.5 if amount == "batch" else float(amount))
+        trials = sorted(set.intersection(*(set(values) for values in by_epochs.values())))
+        if len(amounts) < 2 or len(trials) < 2:
+            continue
+        finals: Finals = {
+            each: np.array([by_epochs[each][trial] for trial in trials]) for each in amounts
+        }
+        order = [(more, less) for less, more in pairwise(amounts)]
+        *steps, whole = compare_all(finals, "seeds", [*order, (amounts[-1], amounts[0])])
+        falls = any(step.high < 0 for step in steps)
+        verdict = REFUTED if falls or whole.high < 0 else SUPPORTED if whole.low > 0 else UNDECIDED
+        lines = tuple(describe_difference(step, " epoch") for step in (*steps, whole))
+        says = f"the gains of {name} grow with its personalization epochs"
+        claims.append(Claim(says, "seeds", verdict, lines))
+    return claims
+
+
+def claim_compute(results: Results) -> list[Claim]:
+    """PFedMe takes about 20 times the compute of FTFA: gradients of one run, counted."""
+    experiment, data = results.experiment, results.data
+    if not {"ftfa", "pfedme"} <= set(experiment.algorithms):
+        return []
+    told = experiment.settings.model_dump()
+    counts = {}
+    for name in ("ftfa", "pfedme"):
+        settings = told | results.tuned.get(name, {})
+        shared, personal = count_planned_steps(name, settings, data)
+        counts[name] = shared * gradients_per_step(name, settings["inner_steps"]), personal
+    tuned, (cohort, _) = sum(counts["ftfa"]), counts["pfedme"]
+    everyone = cohort * sum(n > 0 for n in data.training) // cohort_of(told, data)
+    ratios = cohort / tuned, everyone / tuned
+    # in the released code all clients train in every round, and the cohort's models are averaged
+    measured = ratios[told["protocol"] == CODE.name]
+    verdict = SUPPORTED if TIMES / 2 <= measured <= 2 * TIMES else REFUTED
+    says = f"a run of pfedme takes about {TIMES} times the compute of ftfa"
+    lines = (
+        f"gradients of a batch in a run: ftfa {tuned:,}, personalization included",
+        f"pfedme where drawn clients train, as the text says: {cohort:,}, {ratios[0]:.3g} times",
+        "pfedme where all clients train in every round, as the released code does:"
+        f" {everyone:,}, {ratios[1]:.3g} times",
+    )
+    return [Claim(says, "counted gradients", verdict, lines)]
+
+
+def claim_identical(runs: Mapping[str, Results]) -> Claim | None:
+    """FTFA, RTFA and MAML are nearly identical on data sets that are much larger than others.
+
+    None with one data set. Undecided where none is much larger than the smallest.
+    """
+    sizes = {name: int(results.data.counts["train"]) for name, results in runs.items()}
+    if len(sizes) < 2:
+        return None
+    lines, verdicts = [], []
+    for name, size in sorted(sizes.items(), key=lambda entry: entry[1]):
+        sweep = runs[name].sweep
+        finals = runs[name].measured(sweep)
+        held = [each for each in PERSONAL if each in finals]
+        pairs = compare_all(finals, sweep, combinations(held, 2), NEARLY)
+        if not pairs:
+            continue
+        widest = max(pairs, key=lambda pair: abs(pair.difference))
+        large = size >= MUCH * min(sizes.values())
+        what = "much larger, " if large else ""
+        lines.append(f"{name}, {what}{size:,} training samples: {describe_difference(widest)}")
+        if large:
+            within = [pair.equivalence is not None and pair.equivalence < LEVEL for pair in pairs]
+            outside = [pair.low > NEARLY or pair.high < -NEARLY for pair in pairs]
+            verdicts.append(SUPPORTED if all(within) else REFUTED if any(outside) else UNDECIDED)
+    if not lines:
+        return None
+    if not verdicts:
+        lines.append(f"none has {MUCH} times the samples of the smallest, so this cannot be seen")
+    verdict = next((each for each in (REFUTED, UNDECIDED) if each in verdicts), None)
+    if verdict is None:
+        verdict = SUPPORTED if verdicts else UNDECIDED
+    points = f"{100 * NEARLY:g} points"
+    says = f"{join_with_and(PERSONAL)} are nearly identical, within {points}, where data are many"
+    return Claim(says, "data sets", verdict, tuple(lines))
+
+
+def judge_order(pairs: Sequence[Paired]) -> str:
+    """Whether the first of every pair is above its second."""
+    if all(pair.low > 0 for pair in pairs):
+        return SUPPORTED
+    return REFUTED if any(pair.high < 0 for pair in pairs) else UNDECIDED
+
+
+def describe_difference(pair: Paired, unit: str = "") -> str:
+    """A difference with its interval, in points."""
+
+    def words(name: str) -> str:
+        plain = f"{name}{unit}{'s' if unit and name != '1' else ''}"
+        return f"one {name}" if name == "batch" else plain
+
+    ends = f"{100 * pair.low:+.2f} to {100 * pair.high:+.2f}"
+    if pair.omission:
+        ends += f"; {pair.omission}"
+    return f"{words(pair.first)} - {words(pair.second)}: {100 * pair.difference:+.2f} ({ends})"
+
+
+def join_with_and(names: Sequence[str]) -> str:
+    """Names as in a sentence.
+
+    >>> join_with_and(["ftfa"]), join_with_and(["ftfa", "rtfa", "maml_fo"])
+    ('ftfa', 'ftfa, rtfa and maml_fo')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

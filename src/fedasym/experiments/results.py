@@ -15,12 +15,11 @@ import polars as pl
 
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array, json_value
+from fedasym.core.numbers import Array, TextTable, html_tables, json_value
 from fedasym.core.runtime import write_file
-from fedasym.experiments import align_columns, describe_numbers, plan, tables
-from fedasym.experiments.comparisons import MARGIN, Comparisons, compare_finals
+from fedasym.experiments import describe_numbers, plan, tables
 from fedasym.experiments.fields import Record
-from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, kind_of
+from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, is_url, kind_of
 from fedasym.experiments.plan import (
     GAINS,
     SEEDS,
@@ -33,12 +32,12 @@ from fedasym.experiments.plan import (
 )
 from fedasym.experiments.reproduction import Foreseen, read_foresight
 from fedasym.results import Result
+from fedasym.training.comparisons import MARGIN, ClientValues, Comparisons, Measured, compare_finals
 from fedasym.training.convergence import NEAR
-from fedasym.training.histories import EDGES, seed_range
+from fedasym.training.histories import EDGES, deviation_text, seed_range
 from fedasym.training.wording import (
     HEADS,
     WIDTH,
-    columns,
     excess_text,
     fold_line,
     meanings,
@@ -52,6 +51,15 @@ if TYPE_CHECKING:
     from fedasym.experiments import Experiment
 
 
+# statistics that are means over clients: the column, and whether test samples are the weights
+BY_CLIENT = {
+    "accuracy": ("accuracy", True),
+    "loss": ("loss", True),
+    "shared_accuracy": ("shared_accuracy", True),
+    "shared_loss": ("shared_loss", True),
+    "mean_accuracy": ("accuracy", False),
+    "mean_loss": ("loss", False),
+}
 NEARLY_UNSTABLE = 1.2  # a step times the curvature; from 2 on it diverges
 SWEEPS = {
     SEEDS: "seeds of training, same samples",
@@ -59,19 +67,37 @@ SWEEPS = {
 }
 
 
-def result_lines(results: Results) -> list[str]:
-    """Everything that a results object prints."""
+def results_title(results: Results) -> str:
+    """What was run, on what, in one line."""
     data, told = results.data, results.experiment.settings
     sizes = [
         f"{len(data.clients)} clients",
         *(f"{name} {count:,}" for name, count in data.counts.items()),
     ]
     what = [results.experiment.name, results.experiment.about.rstrip("."), *sizes]
-    what += [f"{told.rounds} rounds", f"protocol {told.rules.name}"]
-    out = [*fold_line(" · ".join(filter(None, what))), "", *chosen_lines(results)]
-    for sweep in SWEEPS:
-        out += sweep_lines(results, sweep)
-    out += gain_lines(results)
+    rules = [f"{told.rounds} rounds", *describe_rules(results.experiment)]
+    return " · ".join(filter(None, [*what, *rules]))
+
+
+def describe_rules(experiment: Experiment) -> list[str]:
+    """The protocol with its intercept, and what else is not as usual."""
+    told = experiment.settings
+    usual = type(told)().precision
+    precision = [] if told.precision == usual else [f"precision {told.precision}"]
+    budget = told.privacy
+    given = {} if budget is None else budget.model_dump(exclude_none=True, exclude_defaults=True)
+    words = ", ".join(
+        f"{name.replace('_', ' ')} {setting_text(each)}" for name, each in given.items()
+    )
+    private = [] if budget is None else [f"private: {words}"]
+    return [f"protocol {told.rules.name}", *precision, *private]
+
+
+def result_lines(results: Results) -> list[str]:
+    """Everything that a results object prints."""
+    out = fold_line(results_title(results))
+    for table in results.printed_tables():
+        out += ["", *textwrap.wrap(table.title, WIDTH), *table.lines()]
     statistics = (
         ("accuracy", "mean_accuracy", "worst_decile", "hurt")
         if results.task == "classification"
@@ -82,20 +108,13 @@ def result_lines(results: Results) -> list[str]:
     return [*out, *(["", *notes] if notes else [])]
 
 
-def chosen_lines(results: Results) -> list[str]:
+def chosen_table(results: Results) -> TextTable:
     """The settings that validation chose, out of how many."""
     name = validation_score(results.task)
     judged = results.task == "regression"
-    rows = [
-        [
-            "algorithm",
-            "tried",
-            "diverged",
-            "validation",
-            *(["excess"] if judged else []),
-            "chosen settings",
-        ]
-    ]
+    excess = ["excess"] if judged else []
+    head = ["algorithm", "tried", "diverged", "validation", *excess, "chosen settings"]
+    rows = []
     for algorithm in results.experiment.algorithms:
         tried = [
             row for row in results.tuning.iter_rows(named=True) if row["algorithm"] == algorithm
@@ -111,11 +130,11 @@ def chosen_lines(results: Results) -> list[str]:
             else []
         )
         rows.append([*row, "none" if settings is None else describe_settings(settings)])
-    what = "loss" if results.task == "regression" else "accuracy"
-    return [
-        f"Chosen by validation {what} after the last round, seed 1; test samples choose nothing.",
-        *align_columns(rows, left=1),
-    ]
+    what = "loss" if judged else "accuracy"
+    title = (
+        f"Chosen by validation {what} after the last round, seed 1; test samples choose nothing."
+    )
+    return TextTable(head, rows, title, last_left=True)
 
 
 def describe_settings(settings: dict[str, Any]) -> str:
@@ -125,8 +144,8 @@ def describe_settings(settings: dict[str, Any]) -> str:
     )
 
 
-def sweep_lines(results: Results, sweep: str) -> list[str]:
-    """The paper's table: pooled mean, worst to best trial, clients' mean, worst decile."""
+def sweep_table(results: Results, sweep: str) -> TextTable | None:
+    """The paper's table: pooled mean, deviation, worst to best, clients' mean, worst decile."""
     heads = HEADS[results.task]
     kept = [
         name
@@ -136,37 +155,34 @@ def sweep_lines(results: Results, sweep: str) -> list[str]:
     first, *others = sorted(kept, key=lambda name: name.startswith("shared"))
     finals = {name: results.finals(sweep, name) for name in kept}
     if not finals[first]:
-        return []
-    rows = [["algorithm", heads[first], "worst–best", *(heads[name] for name in others)]]
+        return None
+    head = ["algorithm", heads[first], "± sd", "worst–best", *(heads[name] for name in others)]
+    rows = []
     for algorithm, values in finals[first].items():
-        row = [algorithm, statistic_text(first, float(values.mean())), seed_range(first, values)]
-        rows.append(
-            [
-                *row,
-                *(statistic_text(name, float(finals[name][algorithm].mean())) for name in others),
-            ]
-        )
+        row = [algorithm, statistic_text(first, float(values.mean()))]
+        row += [deviation_text(first, values), seed_range(first, values)]
+        row += [statistic_text(name, float(finals[name][algorithm].mean())) for name in others]
+        rows.append(row)
     numbers = describe_numbers(getattr(results.experiment.trials, sweep))
     title = (
-        f"{sweep.capitalize()} {numbers}: {SWEEPS[sweep]}; mean over trials after round"
-        f" {results.experiment.settings.rounds}."
+        f"{sweep.capitalize()} {numbers}: {SWEEPS[sweep]}; mean and standard deviation over trials"
+        f" after round {results.experiment.settings.rounds}."
     )
-    return ["", title, *columns(rows, left=1)]
+    return TextTable(head, rows, title)
 
 
-def gain_lines(results: Results) -> list[str]:
+def gain_summary(results: Results) -> TextTable | None:
     """Mean accuracy (loss) after the last round by epochs of personalization."""
     gains, name = results.experiment.gains, results.statistic
     if gains is None or not results.gains.height:
-        return []
+        return None
     last = [
         row
         for row in results.gains.iter_rows(named=True)
         if row["round"] == results.experiment.settings.rounds
     ]
-    rows = [
-        ["algorithm", *("one batch" if each == "batch" else str(each) for each in gains.epochs)]
-    ]
+    head = ["algorithm", *("one batch" if each == "batch" else str(each) for each in gains.epochs)]
+    rows = []
     for algorithm in dict.fromkeys(row["algorithm"] for row in last):
         values = [
             [
@@ -186,7 +202,7 @@ def gain_lines(results: Results) -> list[str]:
         f"Gains of personalization: {name} by epochs, mean over seeds"
         f" {describe_numbers(gains.seeds)}."
     )
-    return ["", title, *columns(rows, left=1)]
+    return TextTable(head, rows, title)
 
 
 def omission_notes(results: Results) -> list[str]:
@@ -214,7 +230,7 @@ def omission_notes(results: Results) -> list[str]:
         notes.append(f"Most configurations diverged, {many} of {results.tuning.height}: {mend}.")
     failed = results.trials.filter(results.trials["diverged"])
     for sweep, name in dict.fromkeys(zip(failed["sweep"], failed["algorithm"], strict=True)):
-        notes.append(f"Diverged in {sweep}: {name}, and a mean over trials counts it as no number.")
+        notes.append(f"Diverged in {sweep}: {name}; its mean over trials is then not a number.")
     alone = any(REGISTRY[name].shares_nothing for name in experiment.algorithms)
     if not alone and len(experiment.algorithms) > 1:
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
@@ -330,6 +346,7 @@ class Results(Result):
     ] = ()  # what the run folder tells: unfinished or damaged pieces, several devices
     environment: Mapping[str, str] = field(default_factory=dict)  # what computed the last piece
     foreseen: Foreseen | None = None  # what the advisor said of the data, where it was asked
+    folder: str | None = None  # the run folder, as a command names it; none for saved tables
 
     @classmethod
     def read(cls, folder: str | Path) -> Results:
@@ -365,6 +382,7 @@ class Results(Result):
             remarks=tuple(reader.remarks()),
             environment=run.environment(),
             foreseen=read_foresight(run.path),
+            folder=portable_folder(folder),
         )
 
     @classmethod
@@ -409,13 +427,16 @@ class Results(Result):
         )
 
     def table(self) -> list[dict[str, Any]]:
-        """A record per algorithm and sweep: mean, worst and best trial after the last round."""
+        """A record per algorithm and sweep: mean, standard deviation, worst and best trial after
+        the last round.
+        """
         worst, best = (np.max, np.min) if self.statistic == "loss" else (np.min, np.max)
         return [
             {
                 "sweep": sweep,
                 "algorithm": name,
                 self.statistic: float(np.mean(values)),
+                "deviation": float(np.std(values, ddof=1)) if len(values) > 1 else float("nan"),
                 "worst": float(worst(values)),
             }
             | {"best": float(best(values)), "trials": len(values), **self.tuned.get(name, {})}
@@ -426,6 +447,18 @@ class Results(Result):
     def plot(self, path: str | Path) -> Path:
         """Draw the trials' curves to a PNG, SVG or PDF file; returns where it is."""
         return write_file("draw results", self, path)
+
+    def printed_tables(self) -> list[TextTable]:
+        """What was chosen, and what came of it over seeds, over splits and by epochs."""
+        found = [
+            chosen_table(self),
+            *(sweep_table(self, sweep) for sweep in SWEEPS),
+            gain_summary(self),
+        ]
+        return [each for each in found if each is not None]
+
+    def _repr_html_(self) -> str:
+        return html_tables(self.printed_tables(), results_title(self), self.notes)
 
     @property
     def budget(self) -> list[str]:
@@ -450,6 +483,51 @@ class Results(Result):
             for each, values in found.items()
         }
 
+    def client_finals(self, sweep: str, statistic: str | None = None) -> dict[str, ClientValues]:
+        """A statistic after the last round by algorithm, trial and client, with clients' weights.
+
+        Of those that are a mean over clients; empty for the others, and where clients differ
+        between trials.
+        """
+        name = statistic or self.statistic
+        if name not in BY_CLIENT:
+            return {}
+        column, pooled = BY_CLIENT[name]
+        numbers = getattr(self.experiment.trials, sweep)
+        mine = self.clients.filter((pl.col("sweep") == sweep) & (pl.col("tested") > 0))
+        if column not in mine.columns:
+            return {}
+        found: dict[str, ClientValues] = {}
+        shapes = set()
+        for (algorithm,), rows in mine.group_by("algorithm", maintain_order=True):
+            by = rows.partition_by("trial", as_dict=True)
+            if any((number,) not in by for number in numbers):
+                return {}
+            parts = [by[(number,)] for number in numbers]
+            shapes.add(tuple(tuple(part["client"]) for part in parts))
+            tested = parts[0]["tested"].to_numpy().astype(float)
+            weights = tested if pooled else np.ones_like(tested)
+            if any(not part["tested"].equals(parts[0]["tested"]) for part in parts):
+                return {}
+            values = np.stack([part[column].to_numpy() for part in parts])
+            found[str(algorithm)] = ClientValues(values, weights / weights.sum())
+        return found if len(shapes) == 1 else {}
+
+    def measured(self, sweep: str, statistic: str | None = None) -> dict[str, Measured]:
+        """What algorithms are compared by, over two trials at least: by client where it is known.
+
+        It is not known for the worst decile, nor where a trial is missing.
+        """
+        finals = self.finals(sweep, statistic)
+        by_client = self.client_finals(sweep, statistic)
+        found: dict[str, Measured] = {}
+        for name, values in finals.items():
+            if len(values) > 1:
+                each = by_client.get(name)
+                agree = each is not None and np.allclose(each.mean(), values, rtol=1e-6)
+                found[name] = each if each is not None and agree else values
+        return found
+
     def comparisons(
         self,
         pairs: Iterable[tuple[str, str]] | None = None,
@@ -457,8 +535,9 @@ class Results(Result):
         margin: float | None = None,
         statistic: str | None = None,
     ) -> Comparisons:
-        """Paired tests of algorithms over trials, of all pairs or of these: difference, interval,
-        equivalence.
+        """Paired tests of algorithms over trials and clients, of all pairs or of these:
+        difference, interval, equivalence. Intervals count the test samples, and where they cannot
+        the verdict says so.
 
         margin: what counts as the same, 0.005 (half a point) for accuracies; in regression no
             equivalence without one.
@@ -466,7 +545,7 @@ class Results(Result):
         """
         name = statistic or self.statistic
         default = None if name.endswith("loss") else MARGIN
-        finals = {sweep: self.finals(sweep, name) for sweep in (SEEDS, SPLITS)}
+        finals = {sweep: self.measured(sweep, name) for sweep in (SEEDS, SPLITS)}
         return compare_finals(
             finals,
             pairs,
@@ -498,7 +577,13 @@ class Results(Result):
     @cached_property
     def notes(self) -> tuple[str, ...]:
         """What a fair reader should know."""
-        return (*self.remarks, *convergence_notes(self), *omission_notes(self), *edge_notes(self))
+        return (
+            *self.remarks,
+            *convergence_notes(self),
+            *omission_notes(self),
+            *edge_notes(self),
+            *plan.describe_privacy(self.experiment, self.data),
+        )
 
     def to_json(self) -> str:
         """Full precision: experiment, tuned, tuning, trials, gains, comparisons, budget, notes."""
@@ -522,6 +607,19 @@ class Results(Result):
         return "\n".join(result_lines(self))
 
     __repr__ = __str__
+
+
+def portable_folder(folder: str | Path) -> str:
+    """A run folder as a command names it: from here, or by its name alone where it is elsewhere.
+
+    >>> portable_folder("runs/mine"), portable_folder("/somewhere/else/mine")
+    ('runs/mine', 'mine')
+    """
+    place = Path(folder)
+    if is_url(folder) or not place.is_absolute():
+        return str(folder)
+    here = Path.cwd()
+    return str(place.relative_to(here)) if place.is_relative_to(here) else place.name
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, one_of, path_of
 from fedasym.core.numbers import check_seed, flag
-from fedasym.core.runtime import Progress, check_progress, replace_text
+from fedasym.core.runtime import Progress, progress_shown, replace_text
 from fedasym.data import files
 from fedasym.data.federation import Federation, check_federation
 from fedasym.data.splits import TEST, TRAIN, VALIDATION
@@ -74,7 +74,7 @@ def pretrain(
         raise InvalidInput(
             f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's"
         )
-    check_progress(progress)
+    progress = progress_shown(progress)
     tune = flag("tune", tune)
     seed = check_seed(seed)
     base = recipe or RECIPES.get(str(name))
@@ -196,7 +196,7 @@ def features(
     4
     """
     one_of("dtype", dtype, ("float16", "float32"))
-    check_progress(progress)
+    progress = progress_shown(progress)
     data = load_samples(name, federation, folder)
     if array is not None:
         source = path_of("array", array)

@@ -12,7 +12,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import import_package, unknown_name
-from fedasym.core.numbers import Array, json_value, notebook_text, number
+from fedasym.core.numbers import (
+    Array,
+    TextTable,
+    html_tables,
+    json_value,
+    latex_tables,
+    notebook_text,
+    number,
+)
 from fedasym.core.runtime import write_file
 
 Row = TypeVar("Row")
@@ -141,8 +149,40 @@ class Result:
     def plot(self, path: str | Path) -> Path:
         """Draw it to a file; returns where it is."""
 
+    def printed_tables(self) -> list[TextTable]:
+        """Its rows as words, for a notebook and for LaTeX."""
+        records = self.table()
+        if not records:
+            return []
+        head = list(dict.fromkeys(name for record in records for name in record))
+        rows = [[cell_text(record.get(name)) for name in head] for record in records]
+        words = [isinstance(records[0].get(name), str) for name in head]
+        return [TextTable(head, rows, left=words.index(False) if False in words else len(head))]
+
+    def to_latex(self) -> str:
+        """Its tables for a paper; they need the package booktabs."""
+        return latex_tables(self.printed_tables())
+
     def _repr_html_(self) -> str:
-        return notebook_text(self)
+        tables = self.printed_tables()
+        if not tables or sum(len(table.rows) for table in tables) > MOST_ROWS:
+            return notebook_text(self)
+        title = getattr(self, "title", None) or str(self).partition("\n")[0]
+        return html_tables(tables, str(title), getattr(self, "notes", ()))
+
+
+MOST_ROWS = 60  # of a table in a notebook; more are shown as their printed summary
+
+
+def cell_text(value: Any) -> str:
+    """An entry of a table in words.
+
+    >>> [cell_text(each) for each in (None, 0.123456789, 3, "ftfa", True)]
+    ['-', '0.12346', '3', 'ftfa', 'True']
+    """
+    if value is None or (isinstance(value, float) and np.isnan(value)):
+        return "-"
+    return number(value) if isinstance(value, float) else str(value)
 
 
 class MetricResult(Result):
@@ -375,6 +415,18 @@ class Comparison(Named[Scores]):
             cells = "".join(each.cell(numbers) for each in self.columns)
             lines.append(f"{mark} {name:<14}{cells}{told}")
         return lines
+
+    def printed_tables(self) -> list[TextTable]:
+        """The numbers of one world as they are printed; those of several one by one."""
+        if self.stack().ndim != 1:
+            return super().printed_tables()
+        shown = self.columns
+        head = ["algorithm", *(each.head for each in shown)]
+        rows = [
+            [name, *(each.cell(numbers).strip() for each in shown)]
+            for name, numbers in self._numbers().items()
+        ]
+        return [TextTable(head, rows)]
 
     def _entry_lines(self, values: Array) -> list[str]:
         """A few worlds or clients: one line for each."""

@@ -521,3 +521,133 @@ class Rounds(Result):
             lines.append(f"{'*' if place == order[0] else ' '} {cells}{number(final[at]):>14}")
         rest = final.size - SHOWN
         return lines + ([f"  ... and {rest} more settings, which do worse"] if rest > 0 else [])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PrivacyCosts(Result):
+    """What `fedasym.privacy_costs` predicts: tables over budgets (rows) and numbers of clients.
+
+    loss, shared_error: of personal and shared models after the best rounds of each cell, which
+        have `rounds`, `cohort`, `local_steps`, `server_step`, `clip` and `noise_multiplier`.
+    plain: the loss without privacy, by number of clients. alone: of clients that share nothing.
+    margin: sharing pays where its loss is by this part below that of learning alone.
+    pays: from how many clients on it does, by budget; infinite where it never does.
+    radius: with that radius, clients without privacy would have as much more loss.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
+    >>> fa.privacy_costs(world, rounds=4, dimension=1000, epsilon=4, clients=1000).loss.shape
+    (1, 1)
+    """
+
+    algorithm: str
+    epsilon: Array
+    clients: Array
+    delta: float
+    loss: Array
+    shared_error: Array
+    plain: Array
+    alone: float
+    margin: float
+    radius: Array
+    pays: Array
+    clip: Array
+    rounds: Array
+    cohort: Array
+    local_steps: Array
+    server_step: Array
+    noise_multiplier: Array
+    title: str
+
+    @property
+    def shares(self) -> NDArray[np.bool_]:
+        """Where sharing pays."""
+        return np.asarray(self.loss <= (1 - self.margin) * self.alone)
+
+    @property
+    def notes(self) -> tuple[str, ...]:
+        """What the table says, in sentences."""
+        told = []
+        for budget, count in zip(self.epsilon, self.pays, strict=True):
+            when = f"from {count:,.0f} clients on" if np.isfinite(count) else "with no number"
+            told.append(f"epsilon {number(budget)}: {when}")
+        return (
+            f"Alone, which costs no privacy: {number(self.alone)}. Sharing pays, by at least"
+            f" {self.margin:.0%}, with " + "; ".join(told) + ".",
+            "Privacy costs what a larger radius would cost: "
+            + "; ".join(
+                f"epsilon {number(e)} with {m:,.0f} clients {number(r)}"
+                for e, r, m in zip(
+                    self.epsilon,
+                    self.radius[:, -1],
+                    np.full(len(self.epsilon), self.clients[-1]),
+                    strict=True,
+                )
+            )
+            + ". Personalising costs no privacy.",
+        )
+
+    def table(self) -> list[dict[str, Any]]:
+        """One record per budget and number of clients: feed it to any data frame."""
+        names = ("loss", "shared_error", "radius", "clip", "rounds", "cohort", "local_steps")
+        return [
+            {"epsilon": float(e), "clients": int(m)}
+            | {name: float(getattr(self, name)[i, j]) for name in names}
+            | {
+                "server_step": float(self.server_step[i, j]),
+                "noise_multiplier": float(self.noise_multiplier[i, j]),
+                "plain": float(self.plain[j]),
+                "shares": bool(self.shares[i, j]),
+            }
+            for i, e in enumerate(self.epsilon)
+            for j, m in enumerate(self.clients)
+        ]
+
+    def to_json(self) -> str:
+        """Full precision: the cells, what clients reach alone, and from when on sharing pays."""
+        held = {
+            "algorithm": self.algorithm,
+            "delta": self.delta,
+            "alone": self.alone,
+            "margin": self.margin,
+            "pays": {
+                number(e): json_value(m) for e, m in zip(self.epsilon, self.pays, strict=True)
+            },
+            "cells": [
+                {name: json_value(v) if isinstance(v, float) else v for name, v in row.items()}
+                for row in self.table()
+            ],
+            "notes": list(self.notes),
+        }
+        return json.dumps(held, indent=2)
+
+    def plot(self, path: str | Path) -> Path:
+        """Draw the losses over epsilon, a curve per number of clients, to a PNG, SVG or PDF."""
+        return write_file("draw privacy costs", self, path)
+
+    def __str__(self) -> str:
+        width = 12
+        head = f"{'clients':>{width}}" + "".join(
+            f"{f'epsilon {number(e)}':>{width}}" for e in self.epsilon
+        )
+        lines = [self.title, "", head + f"{'not private':>{width}}"]
+        for j, m in enumerate(self.clients):
+            cells = "".join(
+                f"{number(self.loss[i, j]) + ('' if self.shares[i, j] else ' !'):>{width}}"
+                for i in range(len(self.epsilon))
+            )
+            lines.append(f"{m:>{width},.0f}{cells}{number(self.plain[j]):>{width}}")
+        if not self.shares.all():
+            lines += ["", f"! beyond the line: sharing gains less than {self.margin:.0%}."]
+        best = np.unravel_index(int(np.argmin(self.loss)), self.loss.shape)
+        lines += ["", *self.notes]
+        lines.append(
+            f"Best rounds for epsilon {number(self.epsilon[best[0]])} and"
+            f" {self.clients[best[1]]:,.0f} clients: {self.rounds[best]:.0f} rounds of"
+            f" {self.cohort[best]:,.0f} clients, {number(self.local_steps[best])} local steps of"
+            f" {number(self.server_step[best])}, clip {number(self.clip[best])}, noise multiplier"
+            f" {number(self.noise_multiplier[best])}."
+        )
+        return "\n".join(lines)
+
+    __repr__ = __str__

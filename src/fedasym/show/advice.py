@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 from fedasym.advisor.wording import NO_FINITE_ERROR, three_digits
+from fedasym.models.what_if import UNITS, show_band
 from fedasym.results import ACCURACY, LOSS
 from fedasym.show.figures import embed_for_screens
 from fedasym.show.figures.classes import Bar, draw_bars
@@ -18,6 +19,7 @@ from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, rende
 if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.estimates import Quantity
+    from fedasym.models.what_if import WhatIf
 
 # losses that many times the least are left out of the figure: the others would be one dot
 WIDE = 20
@@ -78,6 +80,8 @@ def advice_page(advice: Advice) -> str:
         Heading("check", "To prove this wrong"),
     ]
     held.append(Heading("columns", "The columns") if advice.columns else None)
+    other = None if advice.what_if is None else describe_what_if(advice.what_if)
+    held.append(other)
     context = {
         "recommended": advice.recommended,
         "sizes": answer.sizes,
@@ -90,6 +94,7 @@ def advice_page(advice: Advice) -> str:
         "confirm": str(advice.confirm),
         "snippet": advice.confirm.snippet or None,
         "columns": advice.columns,
+        "what_if": other,
     }
     return render("advice.html", f"Advice: {advice.recommended}", context)
 
@@ -300,6 +305,27 @@ def estimates_table(named: dict[str, Quantity]) -> Table:
         for name, q in named.items()
     ]
     return Table(columns, cells, "Estimates with 95% intervals")
+
+
+def describe_what_if(found: WhatIf) -> Passage:
+    """Scores at other numbers of samples and clients, and what follows."""
+    names = found.algorithms
+    columns = [Column("what", True), Column("value"), *map(Column, names)]
+    cells = [
+        [
+            Cell(UNITS[quantity]),
+            count(value) if value >= 1 else number_cell(value),
+            *(
+                Cell(show_band(point, found.metric), point.value)
+                for point in (found.at(quantity, value, name) for name in names)
+            ),
+        ]
+        for quantity, values in found.quantities.items()
+        for value in values
+    ]
+    text = " ".join(found.sentences)
+    told = f"On clients drawn to resemble these. {text}".strip()
+    return Passage("what-if", "What if", told, Table(columns, cells, "Scores at other sizes"))
 
 
 def describe_gainers(advice: Advice) -> Passage:

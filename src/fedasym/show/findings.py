@@ -11,28 +11,31 @@ from markupsafe import Markup
 
 from fedasym.core.numbers import Array, number
 from fedasym.experiments import describe_numbers
-from fedasym.experiments.comparisons import join_with_and
 from fedasym.experiments.plan import SEEDS, SPLITS
-from fedasym.experiments.results import SWEEPS
+from fedasym.experiments.reproduction import join_with_and
+from fedasym.experiments.results import SWEEPS, describe_rules
 from fedasym.show.figures import embed
 from fedasym.show.figures.classes import bin_edges, draw_histogram
 from fedasym.show.pages import Cell, Column, Table, count, minus
 from fedasym.show.reproduction import Curves
+from fedasym.training.comparisons import Measured, Verdict, compare_pair, subtract
+from fedasym.training.decomposition import SHARES
 from fedasym.training.wording import statistic_text
 
 if TYPE_CHECKING:
     import polars as pl
 
-    from fedasym.experiments.comparisons import Comparisons, Paired
     from fedasym.experiments.results import Results
+    from fedasym.training.comparisons import Comparisons, Paired
 
 # of a table of numbers: where every round was tested, all of them would be most of the page
 ROWS = 60
+PLAIN = "fedavg"  # to whose scores class shares are added
 MOST_HURT = 12  # clients that are named
 QUARTERS = 4  # groups of clients by their number of samples
 CLOSE = {  # verdicts on which an algorithm is as good as the best, and how that is said
-    ("the same within the margin", "different, but within the margin"): "within {} of it",
-    ("not told apart",): "not told apart from it",
+    (Verdict.SAME, Verdict.WITHIN): "within {} of it",
+    (Verdict.OPEN,): "not significantly different from it",
 }
 
 
@@ -45,7 +48,7 @@ def describe_data_sizes(results: Results) -> list[str]:
         " · ".join(f"{name} {many:,}" for name, many in data.counts.items()) + " samples",
         f"{data.dimension} features{outputs}",
         count_of(told.rounds, "round"),
-        f"protocol {told.rules.name}",
+        *describe_rules(results.experiment),
     ]
     sweeps = {sweep: getattr(trials, sweep) for sweep in SWEEPS}
     repeats = (f"{sweep} {describe_numbers(each)}" for sweep, each in sweeps.items() if each)
@@ -88,6 +91,35 @@ def name_best(results: Results, paired: Comparisons) -> list[str]:
                 text += f"; {join_with_and(names)} {'is' if len(names) == 1 else 'are'} {near}"
         told.append(text + ".")
     return told or ["There are no finished trials yet."]
+
+
+def describe_label_shift(results: Results) -> list[str]:
+    """How much of the gain class shares alone explain, where they were trained; by sweep.
+
+    Trials keep no samples: what is not label shift is one part here, and two in `.decompose()`.
+    """
+    told = []
+    for sweep in SWEEPS:
+        trials = results.finals(sweep)
+        if not {PLAIN, SHARES} <= set(trials) or len(trials[PLAIN]) < 2:
+            continue
+        finals: dict[str, Measured] = trials | results.client_finals(sweep)
+        others = [name for name in finals if name not in (PLAIN, SHARES)]
+        found = [
+            compare_pair(sweep, first, second, subtract(finals[first], finals[second]), None)
+            for first, second in ((SHARES, PLAIN), *((name, SHARES) for name in others))
+        ]
+        parts = [
+            f"{minus(f'{100 * pair.difference:.2f}')} points (95 % interval"
+            f" {minus(f'{100 * pair.low:.2f}')} to {minus(f'{100 * pair.high:.2f}')})"
+            for pair in found
+        ]
+        beyond = [
+            f"{pair.first} has {part}" for pair, part in zip(found[1:], parts[1:], strict=True)
+        ]
+        text = f"Label shift: over {sweep}, class shares alone add {parts[0]} to {PLAIN}"
+        told.append(f"{text}; beyond them, {join_with_and(beyond)}." if beyond else f"{text}.")
+    return told
 
 
 def describe_margin(margin: float | None, *, loss: bool) -> str:
@@ -139,13 +171,10 @@ def compare_with_best(results: Results, paired: Comparisons, sweep: str) -> list
 def describe_pair(pair: Paired, best: str, *, loss: bool) -> str:
     """One comparison in a sentence.
 
-    >>> from fedasym.experiments.comparisons import compare_pair
-    >>> describe_pair(
-    ...     compare_pair("seeds", "ftfa", "fedavg", np.array([0.030, 0.032, 0.031]), 0.005),
-    ...     "ftfa",
-    ...     loss=False,
-    ... )
-    'fedavg is 3.10 points behind ftfa (95 % interval 2.85 to 3.35): different at the 5 % level.'
+    >>> from fedasym.training.comparisons import compare_pair
+    >>> pair = compare_pair("seeds", "ftfa", "fedavg", np.array([0.030, 0.032, 0.031]), 0.005)
+    >>> describe_pair(pair, "ftfa", loss=False)[-54:]
+    'different at the 5 % level (test samples not counted).'
     """
     name = other_of(pair, best)
     if not math.isfinite(pair.difference):
@@ -159,12 +188,15 @@ def describe_pair(pair: Paired, best: str, *, loss: bool) -> str:
     )
     margin = describe_margin(pair.margin, loss=loss)
     level = "different at the 5 % level"
+    sample = f"{pair.trials} trial{'' if pair.trials == 1 else 's'}"
+    sample += f" on {pair.clients} clients" if pair.clients else ""
     verdict = {
-        "different": level,
-        "different, but within the margin": f"{level}, but by less than {margin}",
-        "the same within the margin": f"the same within {margin}",
-        "not told apart": f"not told apart by {pair.trials} trials",
+        Verdict.DIFFERENT: level,
+        Verdict.WITHIN: f"{level}, but by less than {margin}",
+        Verdict.SAME: f"the same within {margin}",
+        Verdict.OPEN: f"no difference found by {sample}",
     }.get(pair.verdict, "no verdict")
+    verdict += f" ({pair.omission})" if pair.omission else ""
     interval = f"95 % interval {low_end} to {high_end}"
     return f"{name} is {middle}{unit} behind {best} ({interval}): {verdict}."
 

@@ -18,10 +18,18 @@ from fedasym.algorithms import PAPER as PAPERS
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.core.runtime import replace_text
-from fedasym.show.figures import ALGORITHMS, EVERY, VARIABLES, marker_shape, readable_shade
+from fedasym.show.figures import (
+    ALGORITHMS,
+    EVERY,
+    VARIABLES,
+    marker_shape,
+    marks_of,
+    readable_shade,
+)
+from fedasym.verbs.losses import WINNER
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
-THEORY = ("theory", "clients", "paths", "predict")
+THEORY = ("theory", "clients", "paths", "predict", "noise", "rounds")
 SCRIPTS = (
     *THEORY,
     "state",
@@ -32,6 +40,7 @@ SCRIPTS = (
     "controls",
     "columns",
     "data",
+    "panel",
     "main",
 )
 
@@ -135,8 +144,10 @@ def explore_page(most_bytes: int | None = None) -> str:
     (True, True, True)
     """
     served = most_bytes is not None
+    marks = marks_of([*PAPERS, WINNER])
     classes = "".join(
-        f".m-{mark.key}{{--tint:var(--{VARIABLES[mark.colour]})}}" for mark in ALGORITHMS.values()
+        f".m-{name}{{--tint:var(--{VARIABLES[mark.colour]})}}"
+        for name, mark in (marks_of(ALGORITHMS) | marks).items()
     )
     style = f"{asset('style.css')}{explore_part('style.css')}{tints()}{classes}\n"
     script = "\n".join(explore_part(f"{name}.js") for name in SCRIPTS)
@@ -145,10 +156,9 @@ def explore_page(most_bytes: int | None = None) -> str:
         "script": Markup(script),
         "policy": policy(style, script, "'self'" if served else "'none'"),
     }
-    marks = {name: marker_shape(ALGORITHMS[name].marker, 10) for name in PAPERS}
     body = {
         "body": Markup(explore_part("page.html")),
-        "marks": marks,
+        "marks": {name: marker_shape(mark.marker, 10) for name, mark in marks.items()},
         "served": served,
         "most_bytes": most_bytes,
     }

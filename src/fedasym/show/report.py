@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -13,9 +14,9 @@ from markupsafe import Markup
 
 from fedasym.core.errors import InvalidInput, path_of
 from fedasym.experiments import describe_numbers
-from fedasym.experiments.comparisons import show_difference, show_probability
 from fedasym.experiments.plan import GAINS, validation_score
 from fedasym.experiments.reproduction import (
+    RUNS,
     describe_agreement,
     foresight_rows,
     show_error,
@@ -32,6 +33,7 @@ from fedasym.show.findings import (
     curves_table,
     describe_curves,
     describe_data_sizes,
+    describe_label_shift,
     distribution_table,
     find_leader,
     gains_by_samples,
@@ -54,13 +56,14 @@ from fedasym.show.reproduction import (
     span,
     trial_curves,
 )
-from fedasym.training.histories import seed_range
+from fedasym.training.comparisons import show_difference, show_probability
+from fedasym.training.histories import deviation_text, seed_range
 from fedasym.training.wording import MEANINGS, statistic_text
 from fedasym.training.wording import setting_text as show_setting
 
 if TYPE_CHECKING:
-    from fedasym.experiments.comparisons import Comparisons
     from fedasym.experiments.results import Results
+    from fedasym.training.comparisons import Comparisons
 
 # of the environment that a run records
 RECORDED = ("fedasym", "python", "jax", "device", "platform")
@@ -206,7 +209,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
         "name": experiment.name,
         "about": results.experiment.about,
         "sizes": describe_data_sizes(results),
-        "headline": name_best(results, paired),
+        "headline": [*name_best(results, paired), *describe_label_shift(results)],
         "sections": [(key, title) for key, (title, held) in titles.items() if held],
         "notes": results.notes,
         "rounds": experiment.settings.rounds,
@@ -221,6 +224,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
         "tried": configurations_table(results),
         "budget": results.budget,
         "handed": experiment.data is None,
+        "folder": shlex.quote(results.folder or f"{RUNS}/{experiment.name}"),
         "command": results.environment.get("command"),
         "machine": {
             key: results.environment[key] for key in RECORDED if key in results.environment
@@ -370,7 +374,8 @@ def finals_table(results: Results, sweep: str, best: str | None) -> Table:
     heads = STATISTICS[results.task]
     first, *others = heads
     finals = {name: results.finals(sweep, name) for name in heads}
-    columns = [Column("algorithm", text=True), Column(heads[first]), Column("worst–best trial")]
+    columns = [Column("algorithm", text=True), Column(heads[first]), Column("± sd")]
+    columns.append(Column("worst–best trial"))
     columns += [Column(heads[name]) for name in others]
     rows = []
     names = list(finals[first])
@@ -380,6 +385,7 @@ def finals_table(results: Results, sweep: str, best: str | None) -> Table:
         row = [
             Cell(algorithm),
             statistic_cell(first, float(values.mean())),
+            Cell(deviation_text(first, values).replace("-", "–")),
             Cell("–" if ends == "-" else ends, float(np.ptp(values))),
         ]
         rows.append(
@@ -415,7 +421,7 @@ def comparison_table(held: Comparisons, sweep: str) -> Table:
         ]
         row = [Cell(pair.first), Cell(pair.second), Cell(middle), Cell(f"{low} to {high}")]
         rows.append(
-            [*row, *(Cell(show_probability(each), each) for each in tests), Cell(pair.verdict)]
+            [*row, *(Cell(show_probability(each), each) for each in tests), Cell(pair.conclusion)]
         )
     return Table([*columns, Column("verdict", text=True)], rows, f"Paired comparisons over {sweep}")
 

@@ -30,7 +30,7 @@ from fedasym.worlds.classes import MOST_CLASSES
 
 if TYPE_CHECKING:
     from fedasym.data.federation import Federation
-    from fedasym.experiments.comparisons import Claims
+    from fedasym.experiments.reproduction import Claims
     from fedasym.experiments.results import Results
 
 # points of accuracy that are shown below the second half of training, where there are any
@@ -253,7 +253,9 @@ class Reproduction:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return notebook_text(self)
+        texts = [notebook_text(part) for part in (self.beside, self.foreseen) if part is not None]
+        claims = [] if self.claims is None else [self.claims._repr_html_()]
+        return "".join([self.results._repr_html_(), *texts, *claims])
 
 
 def reproduce(
@@ -282,13 +284,17 @@ def reproduce(
     >>> fa.reproduce("cifar10")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, ...
+    fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? choose from cifar100, ...
     """
     from fedasym.experiments import Experiment
-    from fedasym.experiments.comparisons import check_claims
     from fedasym.experiments.execution import run
     from fedasym.experiments.fields import load_data
-    from fedasym.experiments.reproduction import compare_with_paper, compare_with_theory, curves_of
+    from fedasym.experiments.reproduction import (
+        check_claims,
+        compare_with_paper,
+        compare_with_theory,
+        curves_of,
+    )
     from fedasym.experiments.results import Results
     from fedasym.experiments.tables import describe_environment
     from fedasym.show.figures.rounds import draw_figures

@@ -35,6 +35,7 @@ from fedasym.worlds.spectra import Spectrum
 
 CAUCHY_NODES = 80  # a panel of the contour, to look for poles inside it
 MANY_TIMES = 16  # lengths of work from which their filters are expressed by a few
+SEMICIRCLE_NODES = 6  # of the law of the clients' mean move
 CLOSE = 1e-9  # how near Cauchy's formula comes where there is none
 
 
@@ -309,36 +310,87 @@ class ErrorEnergies:
         return self.bias + self.noise
 
 
+@dataclass(frozen=True)
+class MeanFilter:
+    """The law of the eigenvalues of (1/m) sum_i P_i, the mean move of all m clients, by atom.
+
+    The same clients come back, so that this matrix is the same in every round: directions along
+    which it is weak stay behind, and the error decays as a mixture of powers, not as one. With
+    endlessly many clients it is p itself. By the free central limit theorem it is nearly p_k plus a
+    semicircle of variance T_kk/m. x: (..., K, J) nodes; weights: (J,), of sum one.
+    """
+
+    x: Array
+    weights: Array
+    clients: Array  # m, (...)
+
+    def mean(self, values: Array) -> Array:
+        """The mean over the nodes of (..., K, J)."""
+        return np.asarray(values @ self.weights)
+
+    def reach(self, left: Array) -> Array:
+        """What share of the energy of the clients' common optimum is reached, by atom, where a part
+        `left` of every direction is still to go; that optimum is the inverse of the mean filter
+        times something without a direction.
+        """
+        far = np.where(self.x > 0, self.x, 1.0)
+        return np.asarray(self.mean(((1 - left) / far) ** 2) / self.mean(far**-2.0))
+
+
+def mean_filter(moments: Moments, clients: Array) -> MeanFilter:
+    """The law of the clients' mean move: Gauss's nodes of a semicircle; one for endless clients."""
+    m = np.asarray(clients, dtype=float)
+    if not np.any(np.isfinite(m)):
+        return MeanFilter(moments.p[..., None], np.ones(1), m)
+    angle = np.arange(1, SEMICIRCLE_NODES + 1) * np.pi / (SEMICIRCLE_NODES + 1)
+    own = np.maximum(np.diagonal(moments.T, axis1=-2, axis2=-1), 0)
+    # beyond, some node would be below 0: so few clients have another law
+    radius = np.minimum(2 * np.sqrt(own / m[..., None]), 0.9 * moments.p)
+    x = moments.p[..., None] + radius[..., None] * np.cos(angle)
+    return MeanFilter(x, 2 / (SEMICIRCLE_NODES + 1) * np.sin(angle) ** 2, m)
+
+
+def scatter_matrix(moments: Moments, rule: Round, law: MeanFilter, step: Array) -> Array:
+    """What a round scatters between atoms, (..., K, K): the cohort's part, that is new in every
+    round, and between different atoms also the part that all clients have in common.
+    """
+    a2 = np.asarray(step)[..., None, None] ** 2
+    fresh = a2 * np.asarray(rule.share / rule.cohort)[..., None, None]
+    eye = np.eye(moments.p.shape[-1])
+    mean = eye * moments.p[..., None] ** 2 if rule.poisson else 0.0
+    common = a2 / law.clients[..., None, None] * (1 - eye) * moments.T
+    return np.asarray(fresh * (moments.T + mean) + common)
+
+
 def advance_energies(
-    M: ErrorEnergies, moments: Moments, own: ErrorEnergies, rule: Round, shares: Array
+    M: ErrorEnergies,
+    moments: Moments,
+    own: ErrorEnergies,
+    rule: Round,
+    shares: Array,
+    law: MeanFilter,
 ) -> tuple[ErrorEnergies, Array, Array]:
     """One round of (R5) and (R6): the energies after it, the length of a move, and the server's
     step after clipping.
 
-    own: what clients' displacements, `moments.through(r^2 g)`, and label noise, `sigma^2 nu`, add
-    to a move.
+    M: energies by atom and node of the law, (..., K, J). own: what clients' displacements,
+    `moments.through(r^2 g)`, and label noise, `sigma^2 nu`, add to a move.
     """
-    once = [np.einsum("...kl,...l->...k", moments.T, part) for part in (M.bias, M.noise)]
-    mean = [moments.p**2 * part for part in (M.bias, M.noise)]
-    length = np.sqrt(np.sum(sum(once) + sum(mean) + own.total, axis=-1))
+    parts = [law.mean(part) for part in (M.bias, M.noise)]
+    length = np.sqrt(np.sum(moments.through(parts[0] + parts[1]) + own.total, axis=-1))
     with np.errstate(divide="ignore", invalid="ignore"):
         short = np.where(length > rule.clip, rule.clip / length, 1.0)
-    a = np.asarray(rule.step * short)[..., None]
-    spread = a**2 / np.asarray(rule.cohort)[..., None]
-    share = np.asarray(rule.share)[..., None]
-    kept = (1 - a * moments.p) ** 2
+    a = np.asarray(rule.step * short)
+    C = scatter_matrix(moments, rule, law, a)
+    fresh = (a**2 * rule.share / rule.cohort)[..., None]
+    kept = (1 - a[..., None, None] * law.x) ** 2
     bias, noise = (
-        kept * part + spread * (varied + share * ((moved if rule.poisson else 0) + added))
-        for part, varied, moved, added in zip(
-            (M.bias, M.noise), once, mean, (own.bias, own.noise), strict=True
-        )
+        kept * old + (np.einsum("...kl,...l->...k", C, part) + fresh * added)[..., None]
+        for old, part, added in zip((M.bias, M.noise), parts, (own.bias, own.noise), strict=True)
     )
     sent = rule.step * rule.noise * np.where(rule.noise > 0, rule.clip, 0.0) / rule.cohort
-    return (
-        ErrorEnergies(bias, noise + shares * (rule.dimension * sent**2)[..., None]),
-        length,
-        a[..., 0],
-    )
+    added = shares * (rule.dimension * sent**2)[..., None]
+    return ErrorEnergies(bias, noise + added[..., None]), length, a
 
 
 def finite_optimum(moments: Moments, own: ErrorEnergies, clients: Array) -> ErrorEnergies:

@@ -26,7 +26,7 @@ from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
 from fedasym.training.settings import Protocol
-from fedasym.training.twin import personal_rows
+from fedasym.training.twin import personal_rows, pooled_shares
 
 
 class RowTable(NamedTuple):
@@ -66,6 +66,8 @@ class Packed(NamedTuple):
     personal: Array | None = None
     # (m, width, width) products of a client's training rows, for the Gram form
     grams: Array | None = None
+    # (splits, outputs) shares of the classes among all training samples
+    shares: Array | None = None
 
 
 class Sizes(NamedTuple):
@@ -107,7 +109,11 @@ def pack(
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
         data, sizes = stack_splits(kept[*key, "samples"], federation, splits)
-        data = data._replace(personal=own_rows(federation, protocol, np.dtype(precision)))
+        dealt = [federation.resplit(number, fractions=None) for number in splits]
+        data = data._replace(
+            personal=own_rows(federation, protocol, np.dtype(precision)),
+            shares=class_shares(dealt, protocol, precision),
+        )
         grams = all_grams(data.training, width) if width else None
         return data._replace(grams=grams), sizes
     if key not in kept:
@@ -130,7 +136,22 @@ def pack_split(
     numbers = (put_on_device(counts.astype(np.int32)) for counts in (train, validation, test))
     data = Packed(training, tested, *numbers)
     own = own_rows(federation, protocol, dtype)
-    return data._replace(personal=own), Sizes(train, validation + test)
+    shares = class_shares([federation], protocol, dtype.name)
+    return data._replace(personal=own, shares=shares), Sizes(train, validation + test)
+
+
+def class_shares(
+    federations: Sequence[Federation], protocol: Protocol, precision: str
+) -> Array | None:
+    """The pooled shares of the classes in each split; outputs that only fill a shape have 1."""
+    first = federations[0]
+    if first.classes is None:
+        return None
+    shares = np.ones((len(federations), padded_size(first.outputs, precision)))
+    for place, each in enumerate(federations):
+        shares[place, : first.outputs] = pooled_shares(each, protocol)
+    wide = "float64" if precision == "float64" else "float32"
+    return put_on_device(shares.astype(wide))
 
 
 def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
@@ -299,6 +320,10 @@ class Matrix(NamedTuple):
         fixed = self.own if self.keep else None
         return jnp.where(fixed, point, self.shared) if fixed is not None else point
 
+    def distance(self, point: Any) -> Array:
+        """|W - W_0|: the length of an update."""
+        return jnp.sqrt(((point - self.shared) ** 2).sum())
+
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array | None:
         """X_at X_b', where that takes fewer multiplications than moving the matrix each time."""
         d, outputs = self.shared.shape
@@ -326,6 +351,7 @@ class Span(NamedTuple):
     gram: Array  # X X', (width, width)
     first_outputs: Array  # X W_0, (width, outputs)
     classes: int = 0  # as in a head
+    shared: Array | None = None  # W_0, where lengths of updates are asked for
 
     @property
     def splits(self) -> bool:
@@ -353,6 +379,14 @@ class Span(NamedTuple):
     def held(self, point: Any) -> Point:
         """The point as it is."""
         return point
+
+    def distance(self, point: Any) -> Array:
+        """|s W_0 + X'a - W_0|: its square is a'Ga, where W_0 is not scaled."""
+        assert self.shared is not None
+        away = point.scale - 1
+        inside = jnp.matmul(self.gram, point.amounts, precision=lax.Precision.HIGHEST)
+        square = (point.amounts * (inside + 2 * away * self.first_outputs)).sum()
+        return jnp.sqrt(jnp.maximum(square + (away**2) * (self.shared**2).sum(), 0))
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array:
         """X_at X_b'."""

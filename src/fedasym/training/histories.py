@@ -15,22 +15,32 @@ import numpy as np
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput, unknown_name
-from fedasym.core.numbers import Array, json_value
+from fedasym.core.numbers import Array, TextTable, json_value, ratio
 from fedasym.core.runtime import write_file
 from fedasym.data.federation import Federation
 from fedasym.results import Result
+from fedasym.training.comparisons import MARGIN, ClientValues, Comparisons, compare_finals
 from fedasym.training.convergence import columns_out_of_scale, curvature
-from fedasym.training.history import COLUMNS, VALIDATION, History
+from fedasym.training.decomposition import (
+    Decomposition,
+    correct_shifts,
+    count_labels,
+    describe_drift,
+    held_scores,
+    join_parts,
+)
+from fedasym.training.history import COLUMNS, TEST, VALIDATION, History
+from fedasym.training.privacy import describe_spending
 from fedasym.training.settings import SETTINGS, Protocol, named_settings
 from fedasym.training.wording import (
     HEADS,
     client_notes,
-    columns,
     convergence_remedies,
     describe_distance,
     fold_line,
     meanings,
     setting_text,
+    share_notes,
     smaller_steps,
     statistic_text,
 )
@@ -38,6 +48,12 @@ from fedasym.training.wording import (
 MOST = 40  # configurations that are printed
 # settings whose best value may lie beyond the ones tried
 EDGES = ("server_step", "local_step", "ridge")
+
+# what comparisons can be made by: means over clients
+COMPARED = {
+    "classification": ("accuracy", "mean_accuracy", "loss", "mean_loss"),
+    "regression": ("loss", "mean_loss"),
+}
 
 Ranked = dict[str, list["Configuration"]]
 Chosen = dict[str, "Configuration | None"]
@@ -203,8 +219,8 @@ def title_of(groups: list[Configuration]) -> str:
     )
 
 
-def configuration_lines(ranked: Ranked, chosen: Chosen) -> list[str]:
-    """One line per configuration, each algorithm's best by validation first, choices marked."""
+def configuration_table(ranked: Ranked, chosen: Chosen) -> tuple[TextTable, list[str]]:
+    """A row per configuration, each algorithm's best by validation first, choices marked; words."""
     groups = [group for each in ranked.values() for group in each]
     share = max(MOST // len(ranked), 1)
     listed = (
@@ -232,24 +248,27 @@ def configuration_lines(ranked: Ranked, chosen: Chosen) -> list[str]:
         HEADS[task][first],
     ]
     head += [
-        *(["worst–best"] if several else []),
+        *(["± sd", "worst–best"] if several else []),
         *(HEADS[task][name] for name in others),
         *(["diverged"] if failed else []),
     ]
-    rows = [head]
+    rows = []
     for group in listed:
         row = ["*" if tried and any(group is each for each in chosen.values()) else "", group.name]
         row += [group.protocol.name] if protocols else []
         row += [setting_text(group.settings.get(name)) for name in vary]
         row += [str(len(group.runs))] if uneven else []
         row.append(statistic_text(first, float(group.finals(first).mean())))
-        row += [seed_range(first, group.finals(first))] if several else []
+        if several:
+            finals = group.finals(first)
+            row += [deviation_text(first, finals), seed_range(first, finals)]
         row += [statistic_text(name, float(group.finals(name).mean())) for name in others]
         row += [f"round {group.diverged}" if group.diverged is not None else ""] if failed else []
         rows.append(row)
     hidden = len(groups) - len(listed)
     more = [f"   and {hidden} more: .table()"] if hidden else []
-    return [*columns(rows, left=3 if protocols else 2), *more, "", *meanings([first, *others])]
+    table = TextTable(head, rows, left=3 if protocols else 2)
+    return table, [*more, "", *meanings([first, *others])]
 
 
 def seed_range(name: str, values: Array) -> str:
@@ -258,6 +277,17 @@ def seed_range(name: str, values: Array) -> str:
         return "-"
     ends = sorted((float(values.min()), float(values.max())), reverse=name == "loss")
     return "–".join(statistic_text(name, each) for each in ends).replace("%–", "–")
+
+
+def deviation_text(name: str, values: Array) -> str:
+    """The standard deviation over seeds, accuracies in points.
+
+    >>> deviation_text("accuracy", np.array([0.8, 0.82])), deviation_text("loss", np.ones(1))
+    ('1.41', '-')
+    """
+    if len(values) == 1 or np.isnan(values).any():
+        return "-"
+    return statistic_text(name, float(values.std(ddof=1))).removesuffix("%")
 
 
 def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
@@ -501,6 +531,49 @@ class Histories(Sequence[History], Result):
             (*self.remarks, *remarks),
         )
 
+    def decompose(self) -> Decomposition:
+        """Each algorithm's gain over its shared model, split into label shift, feature shift and
+        the rest: of the configuration chosen by validation, after its last round, the mean over its
+        runs.
+
+        Algorithms that share nothing, or keep the shared model, have no such gain and are left out.
+
+        >>> import fedasym as fa
+        >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
+        >>> runs = fa.train(["ftfa", "rtfa"], clients, rounds=20, evaluate_every=0)
+        >>> [row["algorithm"] for row in runs.decompose().table()]
+        ['ftfa', 'rtfa']
+        """
+        chosen = [group for group in self.chosen().values() if group is not None]
+        able = [
+            group
+            for group in chosen
+            if group.algorithm.takes_own_steps
+            or group.algorithm.personal_from_server
+            or group.algorithm.correction is not None
+        ]
+        parts, notes = [], []
+        for group in able:
+            if group.algorithm.shares_nothing:
+                continue
+            found = []
+            for run in group.runs:
+                if not isinstance(run.federation, Federation) or run.shared is None:
+                    raise InvalidInput(
+                        "a saved history has no samples, on which a gain is decomposed: train it"
+                        " again"
+                    )
+                held = held_scores(run.federation, run.shared, run.protocol.count_padding)
+                found.append((correct_shifts(held), np.asarray(run.correct[-1, :, TEST], float)))
+                drift = describe_drift(*count_labels(run.federation, run.protocol.count_padding))
+                notes += [f"Doubt: {drift}"] if drift else []
+            parts.append(join_parts(group.name, found))
+        if not parts:
+            raise InvalidInput(
+                "no run has personal models beside a shared one: decompose ftfa, rtfa or their like"
+            )
+        return Decomposition(tuple(parts), tuple(dict.fromkeys(notes)))
+
     def select(self, **wanted: Any) -> Histories:
         """The runs with these values of algorithm, protocol, seed, split or setting, one or a list.
 
@@ -565,7 +638,8 @@ class Histories(Sequence[History], Result):
                 "seed": run.seed,
             }
             what |= {} if run.split is None else {"split": run.split}
-            ends = {"diverged": run.diverged, "interrupted": run.interrupted}
+            ends: dict[str, Any] = {"diverged": run.diverged, "interrupted": run.interrupted}
+            ends |= {} if run.privacy is None else {"privacy": asdict(run.privacy)}
             runs.append(
                 what
                 | {
@@ -600,14 +674,74 @@ class Histories(Sequence[History], Result):
         return (
             *self.remarks,
             *comparison_notes(self.ranked(), self.chosen()),
+            *describe_spending(self.runs),
             *client_notes(self.runs[0]),
+            *share_notes(
+                next((run for run in self.runs if run.algorithm.correction), self.runs[0])
+            ),
         )
 
     def __str__(self) -> str:
-        lines = configuration_lines(self.ranked(), self.chosen())
-        return "\n".join([*fold_line(self.title), "", *lines, *self.notes])
+        table, words = configuration_table(self.ranked(), self.chosen())
+        return "\n".join([*fold_line(self.title), "", *table.lines(), *words, *self.notes])
 
     __repr__ = __str__
+
+    def printed_tables(self) -> list[TextTable]:
+        """The configurations, as they are printed."""
+        return [configuration_table(self.ranked(), self.chosen())[0]]
+
+    def comparisons(
+        self,
+        pairs: Iterable[tuple[str, str]] | None = None,
+        *,
+        margin: float | None = None,
+        statistic: str | None = None,
+    ) -> Comparisons:
+        """Paired tests of the algorithms' chosen configurations, over seeds and clients.
+
+        Intervals count the test samples; with one seed they count nothing else, and the verdict
+        says so. margin: what counts as the same, 0.005 (half a point) for accuracies; in
+        regression no equivalence without one. statistic: accuracy, mean_accuracy, loss or
+        mean_loss.
+        """
+        name = statistic or ("loss" if self.task == "regression" else "accuracy")
+        known = COMPARED[self.task]
+        if name not in known:
+            raise unknown_name("statistic", name, known)
+        chosen = {key: group for key, group in self.chosen().items() if group is not None}
+        trials = {
+            key: [(run.seed, run.split) for run in group.runs] for key, group in chosen.items()
+        }
+        if len({tuple(each) for each in trials.values()}) > 1:
+            raise InvalidInput(
+                "the algorithms were run with different seeds or splits: select those that all have"
+            )
+        loss = name.endswith("loss")
+        return compare_finals(
+            {"runs": {key: measure_clients(group, name) for key, group in chosen.items()}},
+            pairs,
+            (None if loss else MARGIN) if margin is None else margin,
+            "loss" if loss else name,
+        )
+
+
+def measure_clients(group: Configuration, statistic: str) -> ClientValues:
+    """A statistic of every run and client after the last round that all runs evaluated."""
+    loss = statistic.endswith("loss")
+    tested = group.runs[0].totals[:, TEST].astype(float)
+    when = max(group.rounds, default=None)
+    if when is None:
+        values = np.full((len(group.runs), len(tested)), np.nan)
+    else:
+        sums = [run.losses if loss else run.correct for run in group.runs]
+        at = [run.rounds.tolist().index(when) for run in group.runs]
+        values = np.stack(
+            [ratio(each[i, :, TEST], tested) for each, i in zip(sums, at, strict=True)]
+        )
+    weights = (tested > 0).astype(float) if statistic.startswith("mean") else tested
+    held = tested > 0
+    return ClientValues(values[:, held], weights[held] / weights.sum())
 
 
 def is_same_value(held: Any, asked: Any) -> bool:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -20,6 +20,7 @@ from fedasym.core.numbers import (
     Array,
     Counts,
     Sums,
+    TextTable,
     json_value,
     lowest_tenth,
     mean_client_ratio,
@@ -29,16 +30,21 @@ from fedasym.core.numbers import (
 from fedasym.data.federation import Federation
 from fedasym.results import Result
 from fedasym.training.convergence import NEAR, Exact
+from fedasym.training.privacy import NOT_COUNTED, PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.storage import Roster
 from fedasym.training.wording import (
     client_notes,
     fold_line,
     remedy,
-    round_lines,
+    round_table,
     run_notes,
     setting_text,
+    share_notes,
 )
+
+if TYPE_CHECKING:
+    from fedasym.training.decomposition import Decomposition
 
 ROUNDING = 1e-6  # losses closer than this, relatively, are the same in float32
 
@@ -81,6 +87,7 @@ class History(Result):
     exact: what the exact solutions reach on training samples, where there are any.
     heads: (clients, features, outputs) personal heads, where the history was loaded from a file.
     split: the number of the reshuffle that it trained on, where `train` was given `splits`.
+    privacy: the epsilon that its rounds have spent, with which noise and clip; None: not private.
 
     >>> from fedasym.algorithms import PAPER
     >>> from fedasym.training.settings import TEXT
@@ -113,6 +120,7 @@ class History(Result):
     shared_training_losses: Sums | None = None
     exact: Exact | None = None
     heads: NDArray[np.floating[Any]] | None = None
+    privacy: PrivacySpent | None = None
 
     @property
     def accuracy(self) -> Array:
@@ -267,6 +275,20 @@ class History(Result):
             for i, client in named
         ]
 
+    def decompose(self) -> Decomposition:
+        """The gain of the personal models over the shared one after the last evaluated round, split
+        into label shift, feature shift and the rest; with standard errors over clients.
+
+        >>> import fedasym as fa
+        >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
+        >>> run = fa.train("ftfa", clients, rounds=20, evaluate_every=0)
+        >>> [row["algorithm"] for row in run.decompose().table()]
+        ['ftfa']
+        """
+        from fedasym.training.histories import Histories
+
+        return Histories((self,)).decompose()
+
     def personal(self, client: Any) -> NDArray[np.floating[Any]]:
         """A client's personal head (features, outputs) after the last evaluated round."""
         from fedasym.training.twin import first_head, personal_head
@@ -303,7 +325,7 @@ class History(Result):
         head = self.shared if client is None else self.personal(client)
         if head is None or not np.isfinite(head).all():
             raise InvalidInput(f"the model diverged and predicts nothing. {remedy(self)}")
-        outputs = x @ head[:d] + head[d] if self.protocol.intercept else x @ head
+        outputs = x @ head[:d] + head[d] if len(head) > d else x @ head
         if self.federation.classes is not None:
             return np.asarray(np.asarray(self.federation.classes)[outputs.argmax(-1)])
         return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
@@ -354,6 +376,7 @@ class History(Result):
             **{name: json_value(getattr(self, name)) for name in counted},
             "diverged": self.diverged,
             "interrupted": self.interrupted,
+            **({} if self.privacy is None else {"privacy": asdict(self.privacy)}),
             "notes": list(self.notes),
         }
         return json.dumps(held, indent=2)
@@ -369,10 +392,17 @@ class History(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know: divergence and its cure, interruption, clients not counted."""
-        return (*run_notes(self), *client_notes(self))
+        spent = () if self.privacy is None else (f"{self.privacy} {NOT_COUNTED}",)
+        return (*run_notes(self), *spent, *client_notes(self), *share_notes(self))
 
     def __str__(self) -> str:
-        return "\n".join([*fold_line(self.title), "", *round_lines(self), *self.notes])
+        table, meanings = round_table(self)
+        lines = [*table.lines(), "", *meanings, *self.notes]
+        return "\n".join([*fold_line(self.title), "", *lines])
+
+    def printed_tables(self) -> list[TextTable]:
+        """The evaluated rounds, as they are printed."""
+        return [round_table(self)[0]]
 
     __repr__ = __str__
 

@@ -15,9 +15,10 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms import Algorithm, ClientStage, ServerStage, registry
+from fedasym.algorithms import Algorithm, ClientStage, ScoreStage, ServerStage, registry
 from fedasym.core.runtime import physical_memory
 from fedasym.data.splits import COHORT, TRAINING, Integers, Words, mix_hash, random_orders
+from fedasym.training.privacy import PrivateRounds, draw_noise, plan_private_rounds
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
 
 if TYPE_CHECKING:
@@ -43,13 +44,49 @@ def cohorts(seed: int, identities: Words, rounds: int, cohort: int, first: int =
     return np.take_along_axis(drawn, order, axis=1).astype(np.int32)
 
 
+def draw_private_cohorts(
+    private: PrivateRounds, seed: int, identities: Words, rounds: int, first: int = 0
+) -> Rows:
+    """The clients of each round, -1 where there are fewer: each by itself, or so many of them.
+
+    >>> plan = PrivateRounds(True, 2, 1.0, 1.0, 0.0, 0.0, 0.0)
+    >>> drawn = draw_private_cohorts(plan, 0, np.arange(8, dtype=np.uint64), rounds=400)
+    >>> bool(abs((drawn >= 0).sum(1).mean() - 2) < 0.2)
+    True
+    """
+    if not private.poisson:
+        return cohorts(seed, identities, rounds, private.cohort, first)
+    return draw_by_chance(private.cohort, seed, identities, rounds, first)
+
+
+def draw_by_chance(size: int, seed: int, identities: Words, rounds: int, first: int) -> Rows:
+    """Poisson cohorts: each client by itself, with probability size/clients; -1 fills up rows."""
+    ranks = mix_hash(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
+    taken = ranks / 2.0**64 * len(identities) < size
+    if size >= len(identities):  # the largest hashes are rounded up to 1
+        taken[:] = True
+    width = int(taken.sum(1).max(initial=1))
+    order = np.argsort(np.where(taken, ranks, np.uint64(2**64 - 1)), axis=1, kind="stable")
+    kept = np.take_along_axis(taken, order, axis=1)
+    return np.where(kept, order, -1)[:, :width].astype(np.int32)
+
+
+def room_for_cohorts(private: PrivateRounds, clients: int, largest: int) -> int:
+    """Places of a private cohort: nearly always the same, so that one program serves all seeds."""
+    if not private.poisson:
+        return largest
+    usual = -(-(private.cohort + 3 * private.cohort**0.5) // 4) * 4
+    return min(max(int(usual), -(-largest // 8) * 8), max(clients, largest))
+
+
 def turns(drawn: Rows, clients: int) -> Rows:
-    """How often each drawn client had been drawn before."""
+    """How often each drawn client had been drawn before; 0 where there is none (-1)."""
     before = np.zeros(clients, np.int32)
-    counted = np.empty_like(drawn)
+    counted = np.zeros_like(drawn)
     for round_, members in enumerate(drawn):
-        counted[round_] = before[members]
-        before[members] += 1
+        real = members[members >= 0]
+        counted[round_, members >= 0] = before[real]
+        before[real] += 1
     return counted
 
 
@@ -109,6 +146,7 @@ class ServerWork(NamedTuple):
     cohort: int
     local_steps: int
     batch: int
+    private: PrivateRounds | None = None
 
     @property
     def alone(self) -> bool:
@@ -117,11 +155,16 @@ class ServerWork(NamedTuple):
 
 
 class ClientWork(NamedTuple):
-    """What is compiled of a client stage, and its epochs or steps; no stage: the server's work."""
+    """What is compiled of a client stage, and its epochs or steps; no stage: the server's work.
+
+    correction: what is added to the scores of its models, without its numbers; they are beside it.
+    """
 
     stage: ClientStage | None
     epochs: int | None = None
     steps: int = 0
+    correction: ScoreStage | None = None
+    numbers: tuple[tuple[str, float], ...] = ()
 
     @property
     def still(self) -> bool:
@@ -140,13 +183,17 @@ Tree = dict[ServerWork, dict[Numbers, dict[ClientWork, Jobs]]]
 
 
 def shared_work(
-    jobs: Sequence[tuple[Algorithm, Settings]], protocol: Protocol, largest: int
+    jobs: Sequence[tuple[Algorithm, Settings]], protocol: Protocol, sizes: Integers
 ) -> Tree:
-    """Jobs by server stage and rates, client stage and rates; batches fit the `largest` client."""
+    """Jobs by server stage and rates, client stage and rates; batches fit the largest client.
+
+    sizes: clients' training samples.
+    """
+    largest, able = int(sizes.max()), int((sizes > 0).sum())
     tree: Tree = {}
     for index, (algorithm, settings) in enumerate(jobs):
         bounded = replace(settings, batch=min(settings.batch, largest))
-        server, server_rates = server_work(algorithm, bounded, protocol)
+        server, server_rates = server_work(algorithm, bounded, protocol, able)
         client, client_rates = client_work(algorithm, settings, protocol)
         wanted = tree.setdefault(server, {}).setdefault(server_rates, {}).setdefault(client, {})
         wanted.setdefault(client_rates, []).append(index)
@@ -154,21 +201,34 @@ def shared_work(
 
 
 def server_work(
-    algorithm: Algorithm, settings: Settings, protocol: Protocol
+    algorithm: Algorithm, settings: Settings, protocol: Protocol, clients: int
 ) -> tuple[ServerWork, Numbers]:
-    """The server stage's program and rates."""
+    """The server stage's program and rates; clients: those that may be drawn."""
     stage, own = split_stage(bind_stage(algorithm.server, settings, protocol))
     rates = {"server_step": settings.server_step, **own} if stage.shares else {}
+    rates = own if stage.reads_sums else rates
     assert settings.cohort is not None
     evaluated = tuple(settings.evaluated)
     sizes = (settings.rounds, evaluated, settings.cohort, settings.local_steps, settings.batch)
-    return ServerWork(stage, *sizes), tuple(rates.items())
+    private = plan_private_rounds(settings, clients)
+    return ServerWork(stage, *sizes, private), tuple(rates.items())
 
 
 def client_work(
     algorithm: Algorithm, settings: Settings, protocol: Protocol
 ) -> tuple[ClientWork, Numbers]:
-    """The client stage's program and rates; alone, a client trains an epoch per round."""
+    """The client stage's program and rates, and the correction of its scores."""
+    work, rates = own_work(algorithm, settings, protocol)
+    if algorithm.correction is None:
+        return work, rates
+    stage, numbers = split_stage(bind_stage(algorithm.correction, settings, protocol))
+    return work._replace(correction=stage, numbers=tuple(numbers.items())), rates
+
+
+def own_work(
+    algorithm: Algorithm, settings: Settings, protocol: Protocol
+) -> tuple[ClientWork, Numbers]:
+    """The same without its scores' correction; alone, a client trains an epoch per round."""
     if algorithm.personal_from_server:
         return ClientWork(None), ()
     bound = bind_stage(algorithm.personalise, settings, protocol)
@@ -178,7 +238,8 @@ def client_work(
     rates = tuple(({"local_step": own_rate(bound, settings)} | own).items())
     if bound.step_count is not None:
         return ClientWork(stage, None, bound.step_count), rates
-    passes = settings.rounds if algorithm.shares_nothing else settings.personal_epochs
+    alone = settings.rounds + protocol.passes_ahead
+    passes = alone if algorithm.shares_nothing else settings.personal_epochs
     return ClientWork(stage, passes), rates
 
 
@@ -193,14 +254,18 @@ def split_stage(stage: Kind) -> tuple[Kind, dict[str, float]]:
 
 
 def way_of(client: ClientWork, rates: Hashable, alone: bool) -> Hashable:
-    """What client stages that walk one way share: they differ only in the number of passes."""
-    return client if alone or client.epochs is None else (client.stage, rates)
+    """What client stages that walk one way share: they differ only in the number of passes, and in
+    the correction of their scores.
+    """
+    plain = client._replace(correction=None, numbers=())
+    return (plain if alone or client.epochs is None else client.stage, rates)
 
 
 # compiled programs for one client stage, at most; more for sequences, whose steps cost more
 GROUPS, MANY = 3, 6
-# what all groups together save must be worth it: fewer are taken where they come as near as this
-WORTH = 0.85
+# what all groups together save must be worth it: fewer are taken where they come as near as this,
+# or where they save so few rows that compiling their programs takes longer
+WORTH, FEW = 0.85, 1000
 CACHE = 2e6  # bytes that stay close to a processor's core, roughly
 COPIES = 6  # arrays of a model's size that a step holds at once, roughly
 STEP = 3  # arrays of the size of a batch's outputs
@@ -262,7 +327,8 @@ def groups(sizes: Integers, many: bool = False) -> list[NDArray[np.intp]]:
             if (before := [(start, plan) for start, plan in held.items() if start < stop])
         }
         plans.append(held[len(levels)])
-    ends = next(ends for cost, ends in plans if cost * WORTH <= plans[-1][0])
+    least = plans[-1][0]
+    ends = next(ends for cost, ends in plans if cost * WORTH <= least or cost <= least + FEW)
     edges = [0, *(levels[stop - 1] for stop in ends)]
     return [np.flatnonzero((widths > low) & (widths <= high)) for low, high in pairwise(edges)]
 
@@ -298,12 +364,17 @@ Plan = tuple[Rows, Rows, NDArray[np.floating]]  # members, rows and shares by ro
 class Schedule:
     """Cohorts and batches of a server stage, seed by seed."""
 
-    def __init__(self, work: RunWork, server: ServerWork, sizes: Sizes) -> None:
+    def __init__(
+        self, work: RunWork, server: ServerWork, sizes: Sizes, seeds: Sequence[int]
+    ) -> None:
         self.work, self.server, self.sizes = work, server, sizes
         self.able = np.flatnonzero(sizes.training)  # only clients with training samples are drawn
-        self.cohort = server.cohort
         self.steps = server.local_steps * server.stage.batches
         self.drawn: dict[int, tuple[Rows, Rows]] = {}
+        self.live: dict[int, NDArray[np.bool_]] = {}  # where a private cohort has a client
+        self.cohort = server.cohort
+        if server.private is not None:
+            self.draw_privately(server.private, list(dict.fromkeys(seeds)))
 
     def members(self, seed: int) -> tuple[Rows, Rows]:
         """(rounds, cohort) drawn clients and their turns."""
@@ -312,6 +383,22 @@ class Schedule:
             chosen = cohorts(seed, identities, self.server.rounds, self.cohort)
             self.drawn[seed] = self.able[chosen].astype(np.int32), turns(chosen, len(self.able))
         return self.drawn[seed]
+
+    def draw_privately(self, private: PrivateRounds, seeds: Sequence[int]) -> None:
+        """The cohorts of all seeds, filled up to the size of the largest."""
+        identities = self.work.federation.identities[self.able]
+        found = {
+            seed: draw_private_cohorts(private, seed, identities, self.server.rounds)
+            for seed in seeds
+        }
+        self.cohort = room_for_cohorts(
+            private, len(self.able), max((each.shape[1] for each in found.values()), default=1)
+        )
+        for seed, chosen in found.items():
+            filling = [(0, 0), (0, self.cohort - chosen.shape[1])]
+            wide = np.pad(chosen, filling, constant_values=-1)
+            self.live[seed] = wide >= 0
+            self.drawn[seed] = self.able[wide].astype(np.int32), turns(wide, len(self.able))
 
     def of_split(self, members: Integers, split: int) -> Rows:
         """The same clients among those of all splits."""
@@ -331,6 +418,11 @@ class Schedule:
         streams = np.broadcast_to(self.streams(seed, members, rounds), members.shape)
         sizes = self.sizes.training[members]
         planned = batches(streams, sizes, first, self.steps, self.server.batch)
+        stage = self.server.stage
+        if stage.owns("client_steps"):  # steps that a client does not take are empty batches
+            told = (self.server.batch, self.server.local_steps)
+            taken = np.array([stage.client_steps(int(each), *told) for each in sizes])
+            planned[np.arange(self.steps) >= taken[:, None] * stage.batches] = -1
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
     def pieces(self, draws: Sequence[Draw]) -> Iterator[tuple[int, int, Plan]]:
@@ -358,8 +450,7 @@ class Schedule:
             planned = self.rows(seed, members.ravel(), rounds, turn.ravel())
             drawn.append(self.of_split(members, split))
             rows.append(planned.reshape(*members.shape, *planned.shape[1:]))
-            weights = self.sizes.training[members].astype(float)
-            shares.append(weights / weights.sum(1, keepdims=True))
+            shares.append(self.shares(seed, members, start, stop))
         fill = [(0, ROUNDS - (stop - start))]
         stacked = (np.stack(arrays, axis=1) for arrays in (drawn, rows, shares))
         members, rows_, shares_ = (
@@ -367,10 +458,32 @@ class Schedule:
         )
         return members, rows_, shares_.astype(self.work.precision)
 
+    def shares(self, seed: int, members: Rows, start: int, stop: int) -> NDArray[np.floating]:
+        """What drawn clients count in the average: by samples; alike where it is private."""
+        if self.server.private is not None:
+            return self.live[seed][start:stop] / self.server.private.cohort
+        weights = self.sizes.training[members].astype(float)
+        return np.asarray(weights / weights.sum(1, keepdims=True))
+
+    def noise(
+        self, draws: Sequence[Draw], start: int, stop: int
+    ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
+        """Standard normal noise of private rounds `start` to `stop`, filled up to `ROUNDS`: of the
+        sums of moves, (rounds, seeds, d, outputs), and of the counts of short ones.
+        """
+        work = self.work
+        real = (work.federation.dimension + work.protocol.intercept, work.federation.outputs)
+        sums = np.zeros((ROUNDS, len(draws), work.features, work.outputs), work.precision)
+        counts = np.zeros((ROUNDS, len(draws)), work.precision)
+        for at, draw in enumerate(draws):
+            for i, r in enumerate(range(start, stop)):
+                sums[i, at, : real[0], : real[1]], counts[i, at] = draw_noise(draw.seed, r, real)
+        return sums, counts
+
     def room(self, draws: Sequence[Draw]) -> tuple[int, float]:
         """How many clients are ever drawn, the most over seeds, plus one; the part per round."""
         most = max(len(np.unique(self.members(draw.seed)[0])) for draw in draws)
-        return most + 1, self.cohort / len(self.able)
+        return most + 1, self.server.cohort / len(self.able)
 
     def slots(self, draws: Sequence[Draw], start: int, stop: int) -> Rows:
         """(rounds, seeds, cohort): where drawn clients are among all that are ever drawn."""

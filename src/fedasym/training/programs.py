@@ -6,7 +6,7 @@ makes its own model of the shared one and is tested.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -24,7 +24,9 @@ from fedasym.training.heads import (
     flat_labels,
     flat_rows,
     mask_filling,
+    read_batch,
 )
+from fedasym.training.privacy import PrivateRounds
 from fedasym.training.steps import (
     OPTIONS,
     VALUES,
@@ -51,20 +53,44 @@ class Memory(NamedTuple):
     portion: Array  # how many of the clients that train are drawn, for every seed
 
 
+class Clips(NamedTuple):
+    """The clip of private rounds, and how many updates were sent and were longer, each of
+    (seeds, configurations).
+    """
+
+    clip: Array
+    sent: Array
+    longer: Array
+
+
+class PrivateNoise(NamedTuple):
+    """What private rounds are told beside their cohorts: noise by round and seed, and numbers."""
+
+    sums: Any  # (rounds, seeds, d, outputs)
+    counts: Any  # (rounds, seeds)
+    numbers: PrivateRounds  # as data, so that one program serves any
+
+
 @partial(jax.jit, static_argnames=("program", "slots"))
 def first_memory(
-    program: Program, shared: Array, rates: Rates, slots: int, portion: Array
+    program: Program, shared: Array, starts: Array, rates: Rates, slots: int, portion: Array
 ) -> Memory:
-    """Before the first round; clients that are never drawn take no room."""
+    """Before the first round; clients that are never drawn take no room.
 
-    def begin(shared: Array, rates: Rates) -> tuple[Any, Any]:
+    starts: (seeds, models, d, outputs), with which a server may begin beside the shared one.
+    """
+
+    def begin(shared: Array, starts: Array, rates: Rates) -> tuple[Any, Any]:
         stage = bound_stage(program, rates)
         own = jax.tree.map(jnp.asarray, as_arrays(stage.init_client(ModelSum.at(shared)), shared))
-        return jax.tree.map(
-            lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own
-        ), stage.init_server(shared)
+        server = stage.first_memory(shared, tuple(starts))
+        return (
+            jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (slots, *leaf.shape)), own),
+            jax.tree.map(lambda leaf: jnp.asarray(leaf, shared.dtype), server),
+        )
 
-    clients, server = jax.vmap(jax.vmap(begin), (0, None))(shared, rates)
+    each = jax.vmap(jax.vmap(begin, (0, None, 0)), (0, 0, None))
+    clients, server = each(shared, starts, rates)
     return Memory(clients, server, jnp.broadcast_to(portion, shared.shape[:1]))
 
 
@@ -89,11 +115,28 @@ def carry_out_matrix(model: ModelSum, like: Array) -> Array:
     return jnp.asarray(sum((c * point for c, point in model.points), start=jnp.zeros_like(like)))
 
 
+def chooser(program: Program, data: Packed, member: Array, shared: Array) -> Callable[..., Any]:
+    """Chooses the model of the least loss on all of a client's training samples: 1, and 0 else."""
+    rows = jnp.arange(program.width)
+    whole = read_batch(data.training, member, jnp.where(rows < data.trained[member], rows, -1))
+    space = Matrix(data.training, shared, program.classes)
+
+    def choose(models: Sequence[ModelSum]) -> list[Array]:
+        losses = []
+        for model in models:
+            outputs = space.products(carry_out_matrix(model, shared), whole)
+            lost = score(program.task, mask_filling(outputs, program.classes), whole.labels)[1]
+            losses.append((jnp.where(whole.weights[:, 0] > 0, lost, 0) * whole.weights[:, 0]).sum())
+        return list(jax.nn.one_hot(jnp.stack(losses).argmin(), len(models), dtype=shared.dtype))
+
+    return choose
+
+
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
 def advance(
     program: Program,
     data: Packed,
-    state: tuple[Array, Array, Memory | None],
+    state: tuple[Array, Array, Memory | None, Clips | None],
     drawn: Array,
     slots: Array | None,
     rows: Array,
@@ -101,23 +144,27 @@ def advance(
     rates: Rates,
     first: Array,
     count: Array,
+    noise: PrivateNoise | None = None,
 ) -> Any:
     """`count` rounds from `first`: the state after them.
 
-    The state: shared heads, the round after which each was first not finite (or -1), and what a
-    stage keeps, if it keeps anything; slots, like drawn: where in it a client's is.
+    The state: shared heads, the round after which each was first not finite (or -1), what a
+    stage keeps, if it keeps anything, and the clips of private rounds; slots, like drawn: where in
+    what is kept a client's is; noise: of private rounds.
     Axes: shared (seeds, configurations, d, outputs); drawn and shares (rounds, seeds, cohort); rows
     (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
     rounds is data: one program serves any.
     """
 
     def one_round(i: Array, state: Any) -> Any:
-        shared, diverged, memory = state
+        shared, diverged, memory, clips = state
         places = None if slots is None else slots[i]
-        one = partial(advance_round, program, data, rates)
-        moved, memory = vectorise(one, shared, memory, drawn[i], places, rows[i], shares[i])
+        one = partial(advance_round, program, data, rates, None if noise is None else noise.numbers)
+        added = None if noise is None else (noise.sums[i], noise.counts[i])
+        told = (drawn[i], places, rows[i], shares[i], added)
+        moved, memory, clips = vectorise(one, shared, memory, clips, *told)
         broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
-        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory
+        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory, clips
 
     return lax.fori_loop(0, count, one_round, state)
 
@@ -126,15 +173,22 @@ def advance_round(
     program: Program,
     data: Packed,
     rates: Rates,
+    private: Any,
     shared: Array,
     memory: Memory | None,
+    clips: Clips | None,
     drawn: Array,
     slots: Array | None,
     rows: Array,
     shares: Array,
-) -> tuple[Array, Memory | None]:
-    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, by configuration."""
+    added: tuple[Array, Array] | None,
+) -> tuple[Array, Memory | None, Clips | None]:
+    """One round of one seed: W moved by sum_j p_j (w_j - W) over the cohort, by configuration.
+
+    private: the numbers of a private round, in which moves are clipped and noise is added.
+    """
     keeps = bound_stage(program, {}).keeps_client()
+    counts = bound_stage(program, {}).owns("client_steps")
     common = None if memory is None else memory.server
 
     def visit(member: Array, rows: Array, kept: Any) -> tuple[Point, Any, Any]:
@@ -144,20 +198,38 @@ def advance_round(
             space = space_of(program, data, member, shared)
             if not keeps:
                 begin = first_state(program, space)
-                return walk(program, space, planned, rates, begin, 0, len(rows))[0], None, None
-            begin = (shared, (as_models(kept, shared), as_models(common, shared)))
+                w = walk(program, space, planned, rates, begin, 0, len(rows))[0]
+                return w, None, None if private is None else space.distance(w)
+            stage = bound_stage(program, rates)
+            state = (as_models(kept, shared), as_models(common, shared))
+            choose = chooser(program, data, member, shared)
+            first, state = stage.begin(ModelSum.at(shared), state, choose)
+            begin = (carry_out_matrix(first, shared), state)
             w, state = walk(program, space, planned, rates, begin, 0, len(rows))
-            words = (ModelSum.at(w), ModelSum.at(shared), state, rates[program.rate], len(rows))
-            later, sent = bound_stage(program, rates).finish(*words)
+            # those of batches that are not empty
+            steps = (rows[:, 0] >= 0).any(-1).sum().astype(shared.dtype) if counts else len(rows)
+            words = (ModelSum.at(w), ModelSum.at(shared), state, rates[program.rate], steps)
+            later, sent = stage.finish(*words)
             return w, as_arrays(later, shared), None if sent is None else as_arrays(sent, shared)
 
         return vectorise(train, shared, rates, kept, common)
 
-    def group(totals: tuple[Array, Array], members: Any) -> tuple[tuple[Array, Array], Any]:
+    def group(totals: tuple[Array, Any], members: Any) -> tuple[tuple[Array, Any], Any]:
         drawn, rows, shares, kept = members
         points, later, sent = vectorise(visit, drawn, rows, kept)
+        if (
+            clips is not None
+        ):  # what is sent beside are the lengths of moves, (clients, configurations)
+            longer = sent > clips.clip
+            shortened = shares[:, None] * jnp.where(longer, clips.clip / sent, 1)
+            total = totals[0] + change(program, data, shared, points, drawn, shortened)
+            return (total, totals[1] + (longer & (shares > 0)[:, None]).sum(0)), later
         total = totals[0] + change(program, data, shared, points, drawn, shares)
-        beside = totals[1] if sent is None else totals[1] + jnp.einsum("j,jkdc->kdc", shares, sent)
+        if sent is None:
+            return (total, totals[1]), later
+        beside = jax.tree.map(
+            lambda sum_, leaf: sum_ + jnp.tensordot(shares, leaf, 1), totals[1], sent
+        )
         return (total, beside), later
 
     size = len(drawn) if program.together else 1
@@ -168,7 +240,20 @@ def advance_round(
         lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept)
     )
     zero = jnp.zeros_like(shared)
-    (total, beside), later = lax.scan(group, (zero, zero), grouped)
+    none = zero if clips is None else jnp.zeros_like(clips.longer)
+    if keeps:  # what clients send beside their models, if anything
+        first = jax.tree.map(lambda leaf: leaf[0], grouped)
+        work = partial(vectorise, visit)
+        sent = jax.eval_shape(work, first[0], first[1], first[3])[2]
+        nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), sent)
+        none = none if sent is None else nothing
+    (total, beside), later = lax.scan(group, (zero, none), grouped)
+    if clips is not None and added is not None:
+        noise = (private.multiplier * clips.clip / private.cohort)[:, None, None] * added[0]
+        members = (shares > 0).sum()
+        adapted = private.adapt(clips.clip, members - beside, members, added[1], jnp.exp)
+        clips = Clips(adapted, clips.sent + members, clips.longer + beside)
+        total, beside = total + noise, zero
     portion: Any = None if memory is None else memory.portion
 
     def update(
@@ -178,24 +263,28 @@ def advance_round(
 
     moved, common = vectorise(update, shared, total, beside, common, rates)
     if memory is None:
-        return moved, None
+        return moved, None, clips
 
     def put(leaf: Array, new: Array) -> Array:
         return leaf.at[:, slots].set(jnp.moveaxis(new.reshape(len(drawn), *new.shape[2:]), 0, 1))
 
     clients = jax.tree.map(put, memory.clients, later) if keeps else memory.clients
-    return moved, Memory(clients, common, memory.portion)
+    return moved, Memory(clients, common, memory.portion), clips
 
 
 def change(
     program: Program, data: Packed, shared: Array, points: Point, drawn: Array, shares: Array
 ) -> Array:
-    """sum_j p_j (w_j - W) over clients, (configurations, d, outputs); one product in Gram form."""
+    """sum_j p_j (w_j - W) over clients, (configurations, d, outputs); one product in Gram form.
+
+    shares: p_j, (clients,), or (clients, configurations).
+    """
+    by = "j" if shares.ndim == 1 else "jk"
     if program.form == "head":
-        return jnp.einsum("j,jkdc->kdc", shares, points - shared)
+        return jnp.einsum(f"{by},jkdc->kdc", shares, points - shared)
     x = jax.vmap(partial(client_rows, program, data))(drawn)
-    amounts = shares[:, None, None, None] * points.amounts
-    scale = jnp.einsum("j,jk->k", shares, points.scale - 1)
+    amounts = shares.reshape(len(shares), -1, 1, 1) * points.amounts
+    scale = jnp.einsum(f"{by},jk->k", shares, points.scale - 1)
     return scale[:, None, None] * shared + jnp.einsum("jwd,jkwc->kdc", x, amounts)
 
 
@@ -208,19 +297,25 @@ def personalise(
     rows: Array,
     rates: Rates,
     stops: Array,
+    scored: Rates | None = None,
+    common: Any = None,
 ) -> Array:
     """Hits and losses of the members' models after `stops` steps.
+
+    common: (seeds, servers, ...), what a server keeps whose stage (`program.server`) says where
+    clients begin; None: at the shared model.
 
     Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits
     differ; rows (seeds, members, steps, batches a step, batch); rates (servers, configurations);
     the result (seeds, members, servers, configurations, stops, [validation, test], [hits, loss]),
-    with training as a third side in regression.
+    with training as a third side in regression. scored: (corrections,) numbers of the program's
+    correction; the result has then one more axis, the plain scores first.
     """
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
-    def of_seed(shared: Array, members: Array, rows: Array) -> Array:
+    def of_seed(shared: Array, members: Array, rows: Array, common: Any) -> Array:
         def of_member(member_rows: tuple[Array, Array]) -> Array:
-            return one_client(program, data, shared, *member_rows, rates, bounds)
+            return one_client(program, data, shared, *member_rows, rates, bounds, scored, common)
 
         return (
             jax.vmap(of_member)((members, rows))
@@ -229,8 +324,13 @@ def personalise(
         )
 
     if members.ndim == 1:
-        return vectorise(lambda shared, rows: of_seed(shared, members, rows), shared, rows)
-    return vectorise(of_seed, shared, members, rows)
+        return vectorise(
+            lambda shared, rows, common: of_seed(shared, members, rows, common),
+            shared,
+            rows,
+            common,
+        )
+    return vectorise(of_seed, shared, members, rows, common)
 
 
 def one_client(
@@ -241,13 +341,22 @@ def one_client(
     rows: Array,
     rates: Rates,
     bounds: Array,
+    scored: Rates | None,
+    common: Any,
 ) -> Array:
     """One client under every server's shared model and every configuration of the client stage."""
     planned = batches_of(data, member, rows)
+    offsets = offsets_of(program, data, member, scored)
 
-    def of_server(shared: Array, rates: Rates) -> Array:
+    def of_server(shared: Array, rates: Rates, common: Any) -> Array:
+        if program.server is not None:
+            state = ((), as_models(common, shared))
+            choose = chooser(program, data, member, shared)
+            first = program.server.begin(ModelSum.at(shared), state, choose)[0]
+            mine = carry_out_matrix(first, shared)
+            shared = jnp.where(data.trained[member] > 0, mine, shared)
         space = space_of(program, data, member, shared)
-        examine = examiner(program, data, member, space, shared)
+        examine = examiner(program, data, member, space, shared, offsets)
 
         def of_configuration(rates: Rates) -> Array:
             def segment(state: tuple[Point, Any], bound: Array) -> tuple[tuple[Point, Any], Array]:
@@ -258,7 +367,7 @@ def one_client(
 
         return vectorise(of_configuration, rates)
 
-    return vectorise(of_server, shared, rates)
+    return vectorise(of_server, shared, rates, common)
 
 
 @partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
@@ -270,6 +379,7 @@ def examine_kept(
     members: Array,
     slots: Array,
     rates: Rates,
+    scored: Rates | None = None,
 ) -> Array:
     """Hits and losses of members' models, where clients keep these from round to round.
 
@@ -281,13 +391,15 @@ def examine_kept(
     def of_seed(shared: Array, kept: Any, members: Array, slots: Array) -> Array:
         def of_member(member_slot: tuple[Array, Array]) -> Array:
             member, slot = member_slot
+            offsets = offsets_of(program, data, member, scored)
 
             def of_server(shared: Array, kept: Any, rates: Rates) -> Array:
                 mine = as_models(jax.tree.map(lambda leaf: leaf[slot], kept), shared)
                 own = bound_stage(program, rates).personal_model(ModelSum.at(shared), mine)
                 point = jnp.where(data.trained[member] > 0, carry_out_matrix(own, shared), shared)
                 space = space_of(program, data, member, shared)
-                return examiner(program, data, member, space, shared)(point)[None, None]
+                examine = examiner(program, data, member, space, shared, offsets)
+                return examine(space.held(point))[None, None]
 
             return vectorise(of_server, shared, kept, alone)
 
@@ -308,15 +420,43 @@ def personal_point(program: Program, space: Space, state: tuple[Point, Any]) -> 
     return carry_out(space, program.stage.personal_model(ModelSum.at(point), carried), point)
 
 
+def offsets_of(program: Program, data: Packed, member: Array, scored: Rates | None) -> Array | None:
+    """What a client's tested outputs get added, (1 + corrections, outputs): nothing, then each."""
+    if program.correction is None or scored is None:
+        return None
+    correction = program.correction
+    assert data.shares is not None
+    splits, outputs = data.shares.shape
+    pooled = data.shares[member // (len(data.trained) // splits)]
+    training = data.training
+    first = training.first[member]
+    mine = jnp.arange(program.width) < data.trained[member]
+    labels = training.read(training.labels, first, program.width)
+    mine = jnp.broadcast_to(mine.reshape(-1, *(1,) * (labels.ndim - 1)), labels.shape)
+    if training.real is not None:
+        mine &= training.read(training.real, first, program.width)
+    held = mine.ravel().astype(pooled.dtype)
+    counts = jnp.zeros(outputs, pooled.dtype).at[labels.ravel()].add(held)
+    corrected = jax.vmap(lambda numbers: correction.at(**numbers).offset(counts, pooled))(
+        dict(scored)
+    )
+    return jnp.concatenate([jnp.zeros((1, outputs), pooled.dtype), corrected])
+
+
 def examiner(
-    program: Program, data: Packed, member: Array, space: Space, shared: Array
+    program: Program,
+    data: Packed,
+    member: Array,
+    space: Space,
+    shared: Array,
+    offsets: Array | None = None,
 ) -> Callable[[Point], Array]:
     """Tests a point on a client's validation and test rows: ([validation, test], [hits, loss]).
 
     Values that are predicted for single samples have a third row, training, by which convergence is
-    judged.
+    judged. offsets: added to the outputs, each for itself: one more axis.
     """
-    tested = tester(program, data, member, space, shared)
+    tested = tester(program, data, member, space, shared, offsets)
     if not is_judged(program, data):
         return tested
     x = client_rows(program, data, member)
@@ -349,11 +489,26 @@ def score_training(program: Program, data: Packed, member: Array, outputs: Array
 
 
 def tester(
-    program: Program, data: Packed, member: Array, space: Space, shared: Array
+    program: Program,
+    data: Packed,
+    member: Array,
+    space: Space,
+    shared: Array,
+    offsets: Array | None,
 ) -> Callable[[Point], Array]:
     """The function that tests a point on rows that it was not trained on."""
     block = partial(data.tested.read, data.tested.features, count=program.block)
     first = data.tested.first[member]
+
+    def count(start: Array, outputs: Array) -> Array:
+        if offsets is None:
+            return tally(program, data, member, start, outputs)
+
+        def added(offset: Array) -> Array:
+            return tally(program, data, member, start, outputs + offset)
+
+        return jnp.moveaxis(lax.map(added, offsets), 0, -1)
+
     if isinstance(space, Matrix):
         blocks = jnp.arange(-(-program.tested // program.block), dtype=jnp.int32) * program.block
 
@@ -361,7 +516,7 @@ def tester(
             def part(start: Array) -> Array:
                 rows = flat_rows(block(first + start))
                 outputs = mask_filling(jnp.matmul(rows, point), program.classes)
-                return tally(program, data, member, start, outputs)
+                return count(start, outputs)
 
             return part(blocks[0]) if len(blocks) == 1 else lax.map(part, blocks).sum(0)
 
@@ -372,7 +527,7 @@ def tester(
 
     def examine_span(point: Coordinates) -> Array:
         outputs = point.scale * first_outputs + jnp.matmul(products, point.amounts)
-        return tally(program, data, member, jnp.int32(0), outputs)
+        return count(jnp.int32(0), outputs)
 
     return examine_span
 

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -38,9 +39,18 @@ from fedasym.training.plans import (
     round_width,
     way_of,
 )
-from fedasym.training.programs import Memory, advance, examine_kept, first_memory, personalise
+from fedasym.training.programs import (
+    Clips,
+    Memory,
+    PrivateNoise,
+    advance,
+    examine_kept,
+    first_memory,
+    personalise,
+)
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
+from fedasym.training.sums import cluster_starts, pooled_sums
 
 Piece = TypeVar("Piece")
 Scored = NDArray[np.floating]  # (m, rounds, [validation, test], [hits, loss])
@@ -89,6 +99,12 @@ class RunWork:
         """Whether a client stage is worth more compiled programs."""
         return self.machine.together and self.federation.sequences
 
+    def dealt(self, draw: Draw) -> Federation:
+        """The clients as this draw has them."""
+        if not self.splits:
+            return self.federation
+        return self.federation.resplit(self.splits[draw.split], fractions=None)
+
     def best_form(self, width: int, steps: int, batch: int) -> str:
         """Gram or head form at that width; sequences, with their many rows, take the head form."""
         if self.federation.sequences or self.partly_shared:
@@ -108,6 +124,8 @@ class RunOutcome:
     shared_fitted: list[Scored] = field(default_factory=list)
     head: NDArray[np.floating] | None = None
     diverged: int | None = None
+    clip: float = float("nan")  # of private rounds, after the last
+    clipped: float = float("nan")  # the part of updates that were longer
 
     def add(self, rounds: Sequence[int], personal: Scored, shared: Scored, broken: int) -> None:
         """Scores of all clients after some rounds, (m, rounds, ...), and of the shared model.
@@ -176,6 +194,31 @@ def start_heads(work: RunWork, draws: Sequence[Draw], copies: int) -> Array:
     return put_on_device(np.broadcast_to(heads[:, None], (len(draws), copies, *heads.shape[1:])))
 
 
+def start_models(work: RunWork, draws: Sequence[Draw], count: int) -> Array:
+    """(seeds, count, d, outputs) models with which a server begins beside the shared one."""
+    models = np.zeros((len(draws), count, work.features, work.outputs), work.precision)
+    for place, draw in enumerate(draws) if count else ():
+        found = np.stack(cluster_starts(work.dealt(draw), work.protocol, draw.seed, count))
+        models[place, :, : found.shape[1], : found.shape[2]] = found
+    return put_on_device(models)
+
+
+def diverged_never(shared: Array) -> Array:
+    """(seeds, trajectories) rounds of divergence: none."""
+    return put_on_device(np.full(shared.shape[:2], -1, np.int32))
+
+
+def count_kept(server: ServerWork, clients: int) -> int:
+    """How many models' memory a trajectory takes: what the server keeps, what every client that is
+    drawn in any round keeps, and both once more for the cohort at work.
+    """
+    w = np.zeros((1, 1))
+    own = len(jax.tree.leaves(server.stage.init_client(w)))
+    common = len(jax.tree.leaves(server.stage.first_memory(w, [w] * server.stage.start_models)))
+    held = min(clients, server.rounds * server.cohort) + server.cohort
+    return 2 + common * (1 + server.cohort * server.stage.keeps_client()) + own * held
+
+
 STILL = (("local_step", 0.0),)  # the rates of a stage that takes no steps
 ROWS = 1e8  # bytes of planned batches in one piece
 BLOCK = 3e7  # bytes of outputs tested at a time
@@ -200,7 +243,7 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
     """The client stages of a slab, each with the trajectories that want it.
 
     Stages that differ only in their number of passes walk one way, and are tested at several points
-    of it, shortest first.
+    of it, shortest first; with every correction of their scores.
     """
     found: dict[Hashable, list[ClientWork]] = {}
     wanted: dict[ClientWork, list[int]] = {}
@@ -214,8 +257,27 @@ def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[in
         found.setdefault(way_of(client, rates, alone), []).append(client)
     return [
         (sorted(stages, key=lambda stage: stage.epochs or 0), wanted[stages[0]])
-        for stages in found.values()
+        for joined in found.values()
+        for stages in by_correction(joined)
     ]
+
+
+def by_correction(stages: Sequence[ClientWork]) -> list[list[ClientWork]]:
+    """Stages of one way in groups of one correction; those without any go with the first."""
+    kinds = dict.fromkeys(each.correction for each in stages if each.correction)
+    groups = [[each for each in stages if each.correction == kind] for kind in kinds]
+    plain = [each for each in stages if each.correction is None]
+    return [plain + groups[0], *groups[1:]] if groups else [plain]
+
+
+def correction_numbers(stages: Sequence[ClientWork]) -> list[Numbers]:
+    """The different numbers of their correction."""
+    return list(dict.fromkeys(each.numbers for each in stages if each.correction))
+
+
+def take_scores(answer: Callable[[], Scores], places: Sequence[int]) -> Scores:
+    """The scores of the trajectories at these places."""
+    return np.asarray(answer()[:, :, list(places)])
 
 
 def take_trajectories(array: Array, places: Sequence[int]) -> Array:
@@ -237,30 +299,44 @@ class Tester:
         diverged: Array,
         rounds: Sequence[int],
         memory: Memory | None = None,
+        clips: Clips | None = None,
     ) -> Collect:
         """Start testing after these rounds; the answer waits for the scores and stores them."""
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
-        measured = []
+        measured: list[tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]] = []
         for stages, places in join_stages(slab, alone=self.server.alone):
-            if stages == [KEEP]:
-                measured.append((stages, places, [kept]))
+            if stages == [KEEP] and not self.begins_elsewhere:
+                measured.append((stages, places, [partial(take_scores, kept, places)]))
                 continue
             longest = max(stages, key=lambda stage: stage.epochs or 0)
-            passes = None if longest.epochs is None else [stage.epochs or 0 for stage in stages]
+            numbers = correction_numbers(stages)
+            passes = None
+            if longest.epochs is not None:
+                passes = list(dict.fromkeys(stage.epochs or 0 for stage in stages))
             rates = self.rates([slab.trajectories[place] for place in places], longest)
             wanted = take_trajectories(shared, places)
+            corrected = next((stage for stage in stages if stage.correction), longest)
+            longest = longest._replace(correction=corrected.correction)
             if self.reads_memory(longest):
                 assert memory is not None
                 mine = jax.tree.map(
                     lambda leaf, at=places: take_trajectories(leaf, at), memory.clients
                 )
-                answer = self.kept_scores(slab.draws, wanted, mine, rates, rounds[-1])
+                answer = self.kept_scores(
+                    slab.draws, wanted, mine, rates, rounds[-1], longest, numbers
+                )
                 measured.append((stages, places, [answer]))
                 continue
             # alone, passes go on from round to round; a few steps begin anew in each
             moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
+            common = None
+            if self.begins_elsewhere:
+                assert memory is not None
+                common = jax.tree.map(
+                    lambda leaf, at=places: take_trajectories(leaf, at), memory.server
+                )
             scores = [
-                self.scores(longest, slab.draws, wanted, rates, moment, passes)
+                self.scores(longest, slab.draws, wanted, rates, moment, passes, numbers, common)
                 for moment in moments
             ]
             measured.append((stages, places, scores))
@@ -269,16 +345,25 @@ class Tester:
             heads = self.real(shared)
             broken = np.asarray(diverged)
             common = kept()
+            self.collect_clips(slab, clips, outcomes)
             for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
-                for number, client in enumerate(stages):
-                    seen = answers if len(stages) == 1 else answers[..., number : number + 1, :, :]
+                passes = list(dict.fromkeys(client.epochs for client in stages))
+                numbers = correction_numbers(stages)
+                for client in stages:
+                    seen = answers
+                    if numbers:  # the plain scores stand first
+                        added = 1 + numbers.index(client.numbers) if client.correction else 0
+                        seen = answers[..., added]
+                    if len(passes) > 1:
+                        number = passes.index(client.epochs)
+                        seen = seen[..., number : number + 1, :, :]
                     for column, place in enumerate(places):
                         if place >= slab.real_trajectories:
                             continue
                         for entry, jobs in enumerate(slab.trajectories[place][1][client].values()):
                             for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
-                                own = seen[row, :, place if client == KEEP else column, entry]
+                                own = seen[row, :, column, entry]
                                 for job in jobs:
                                     outcomes[job][seed].add(
                                         rounds,
@@ -289,6 +374,28 @@ class Tester:
                                     outcomes[job][seed].head = heads[row, place]
 
         return collect
+
+    @property
+    def begins_elsewhere(self) -> bool:
+        """Whether clients begin at a model that the server keeps, not at the shared one."""
+        return self.server.stage.owns("begin")
+
+    def collect_clips(
+        self, slab: Slab, clips: Clips | None, outcomes: list[list[RunOutcome]]
+    ) -> None:
+        """The clips of private rounds, for every job of a trajectory."""
+        if clips is None:
+            return
+        clip, sent, longer = (np.asarray(each) for each in clips)
+        for place, (_, stages) in enumerate(slab.trajectories[: slab.real_trajectories]):
+            jobs = {
+                job for by_rates in stages.values() for each in by_rates.values() for job in each
+            }
+            for row, (seed, _) in enumerate(slab.seeds[: slab.real_seeds]):
+                for job in jobs:
+                    outcome = outcomes[job][seed]
+                    outcome.clip = float(clip[row, place])
+                    outcome.clipped = float(longer[row, place] / max(sent[row, place], 1))
 
     def reads_memory(self, client: ClientWork) -> bool:
         """Whether the clients' own models are part of what they keep from round to round."""
@@ -301,20 +408,24 @@ class Tester:
         kept: Any,
         rates: Sequence[Sequence[Numbers]],
         round_: int,
+        client: ClientWork,
+        numbers: Sequence[Numbers],
     ) -> Callable[[], Scores]:
         """Dispatch clients' kept models by group and piece; the answer waits for all of them."""
+        scored = [rates_of(numbers, shared.dtype)] if numbers else []
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values[:, None] for name, values in flat.items()}
         waiting = []
         for group in groups(self.sizes.tested):
-            walk = self.walk(ClientWork(None), group, [round_], None)
+            walk = self.walk(client, group, [round_], None)
             data = self.data._replace(grams=None)
             size = self.piece(walk, len(draws) * len(rates), len(draws), len(group))
             for members, real in parts(list(group), size):
                 places = np.array(members, np.int32)
                 theirs = np.stack([self.schedule.of_split(places, draw.split) for draw in draws])
                 slots = self.schedule.slots_of(draws, places)
-                scores = examine_kept(walk.program, data, shared, kept, theirs, slots, named)
+                told = (data, shared, kept, theirs, slots, named)
+                scores = examine_kept(walk.program, *told, *scored)
                 waiting.append((places[:real], slice(0, 1), scores))
         return self.gather(waiting, len(rates), 1)
 
@@ -345,6 +456,8 @@ class Tester:
         """(trajectories, configurations) rates, padded; the server's models use the server's."""
         if client.stage is None:
             return [[rates] for rates, _ in trajectories]
+        if client.still:
+            return [[STILL] for _ in trajectories]
         rows = [list(stages[client]) for _, stages in trajectories]
         longest = max(map(len, rows))
         return [row + row[-1:] * (longest - len(row)) for row in rows]
@@ -357,8 +470,15 @@ class Tester:
         rates: Sequence[Sequence[Numbers]],
         rounds: Sequence[int],
         passes: Sequence[int] | None = None,
+        numbers: Sequence[Numbers] = (),
+        common: Any = None,
     ) -> Callable[[], Scores]:
-        """Dispatch one client stage by group and piece; the answer waits for all of them."""
+        """Dispatch one client stage by group and piece; the answer waits for all of them.
+
+        numbers: of the correction of its scores, where it has one. common: what the server keeps,
+        where clients begin at a model of that.
+        """
+        scored = rates_of(numbers, shared.dtype) if numbers else None
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
@@ -368,6 +488,9 @@ class Tester:
             else groups(self.sizes.training, self.work.many_groups)
         ):
             walk = self.walk(client, group, rounds, passes)
+            if common is not None:
+                elsewhere = replace(walk.program, server=self.server.stage)
+                walk = walk._replace(program=elsewhere)
             columns = count_fitting(
                 self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0])
             )
@@ -390,7 +513,8 @@ class Tester:
                 for some, real_columns in parts(range(len(rates[0])), columns):
                     chosen = {name: values[:, np.array(some)] for name, values in named.items()}
                     stops = np.array(walk.stops, np.int32)
-                    scores = personalise(walk.program, data, shared, theirs, rows, chosen, stops)
+                    told = (shared, theirs, rows, chosen, stops, scored, common)
+                    scores = personalise(walk.program, data, *told)
                     waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
                     done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
                     self.work.report(done, f"testing after round {rounds[-1]}")
@@ -426,7 +550,8 @@ class Tester:
         elif client.epochs is None:
             stops = [client.steps]
         else:  # on its own a client trains as many passes as there are rounds
-            stops = [end * per_pass for end in (rounds if server.alone else passes or ())]
+            alone = [round_ + work.protocol.passes_ahead for round_ in rounds]
+            stops = [end * per_pass for end in (alone if server.alone else passes or ())]
         steps = max(stops[-1], 1)
         stage = client.stage or server.stage
         form = (
@@ -443,6 +568,7 @@ class Tester:
             tested if form == "gram" else fits,
             work.filled,
             True,
+            client.correction,
         )
         rate = "server_step" if client.stage is None else "local_step"
         program = Program(stage, rate, work.federation.task, form, *sizes)
@@ -534,7 +660,7 @@ class Runner:
         program = Program(
             server.stage, "server_step", task, form, largest, together, classes=work.filled
         )
-        schedule = Schedule(work, server, sizes)
+        schedule = Schedule(work, server, sizes, [draw.seed for draw in self.draws])
         tester = Tester(work, schedule, data)
         rows = (
             COPIES * (work.features if form == "head" else largest)
@@ -543,17 +669,35 @@ class Runner:
         each = work.bytes_per_output * (
             rows * (server.cohort if together else 1) + 3 * work.features
         )
-        if keeps:  # by the server, and by every client that is drawn in any round
-            each += (
-                work.bytes_per_output
-                * work.features
-                * (2 + min(len(counts), server.rounds * server.cohort))
-            )
+        if keeps:
+            each += work.bytes_per_output * work.features * count_kept(server, len(counts))
         at_a_time = count_fitting(work.machine.close, each, len(trajectories))
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
         for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds):
             for some, real in parts(list(trajectories.items()), at_a_time):
-                self.follow(program, tester, Slab(some_seeds, some, real_seeds, real))
+                slab = Slab(some_seeds, some, real_seeds, real)
+                if server.stage.reads_sums:
+                    self.solve(tester, slab)
+                else:
+                    self.follow(program, tester, slab)
+
+    def solve(self, tester: Tester, slab: Slab) -> None:
+        """Trajectories whose shared model one round finds, from sums of products."""
+        work = self.work
+        evaluated = tester.server.evaluated
+        shared = start_heads(work, slab.draws, len(slab.trajectories))
+        if 0 in evaluated:
+            tester.dispatch(slab, shared, diverged_never(shared), (0,))(self.outcomes)
+        sums = {draw.split: pooled_sums(work.dealt(draw), work.protocol) for draw in slab.draws}
+        heads = np.asarray(shared).copy()
+        for row, draw in enumerate(slab.draws):
+            for place, (rates, _) in enumerate(slab.trajectories):
+                found = sums[draw.split].solve(dict(rates)["shared_ridge"])
+                heads[row, place, : len(found), : found.shape[1]] = found
+        solved = put_on_device(heads)
+        for round_ in evaluated:
+            if round_ > 0:
+                tester.dispatch(slab, solved, diverged_never(solved), (round_,))(self.outcomes)
 
     def follow(self, program: Program, tester: Tester, slab: Slab) -> None:
         """Some trajectories from the first round to the last, tested on the way.
@@ -565,33 +709,44 @@ class Runner:
         data = tester.data
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
-        diverged = put_on_device(np.full(shared.shape[:2], -1, np.int32))
+        diverged = diverged_never(shared)
         if server.alone:
             tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
             return
         rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
+        starts = start_models(work, slab.draws, server.stage.start_models)
         memory = (
-            first_memory(program, shared, rates, *schedule.room(slab.draws))
+            first_memory(program, shared, starts, rates, *schedule.room(slab.draws))
             if server.stage.has_memory()
             else None
         )
+        private = server.private
+        clips = None
+        if private is not None:
+            nothing = np.zeros(shared.shape[:2], shared.dtype)
+            clips = Clips(*map(put_on_device, (nothing + private.clip, nothing, nothing)))
         collect: Collect = (
-            tester.dispatch(slab, shared, diverged, (0,), memory)
+            tester.dispatch(slab, shared, diverged, (0,), memory, clips)
             if 0 in server.evaluated
             else lambda _: None
         )
         for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
             slots = None if memory is None else schedule.slots(slab.draws, start, stop)
-            state = (shared, diverged, memory)
-            shared, diverged, memory = advance(program, data, state, drawn, slots, *told)
+            noise = {}
+            if private is not None:
+                added = schedule.noise(slab.draws, start, stop)
+                noise["noise"] = PrivateNoise(*added, private)
+            state = (shared, diverged, memory, clips)
+            state = advance(program, data, state, drawn, slots, *told, **noise)
+            shared, diverged, memory, clips = state
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(
                 steps * len(slab.draws) * len(slab.trajectories), f"round {stop} of {server.rounds}"
             )
             if stop in server.evaluated:
                 collect(self.outcomes)
-                collect = tester.dispatch(slab, shared, diverged, (stop,), memory)
+                collect = tester.dispatch(slab, shared, diverged, (stop,), memory, clips)
         collect(self.outcomes)
 
 
@@ -605,8 +760,9 @@ def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:
     for server, trajectories in tree.items():
         passes = sum(clients * -(-size // server.batch) for clients, size in widest)
         alone = server.alone
+        none = alone or server.stage.reads_sums
         total += (
-            0 if alone else server.rounds * server.cohort * server.local_steps * len(trajectories)
+            0 if none else server.rounds * server.cohort * server.local_steps * len(trajectories)
         )
         for stages in trajectories.values():
             ways: dict[Hashable, int] = {}

@@ -24,6 +24,7 @@ from fedasym.algorithms.registry import is_built_in
 from fedasym.algorithms.stages import ClientStage, ServerStage, Setting, Stage, setting
 from fedasym.core.errors import InvalidInput, NoFormula, find_entry
 from fedasym.core.numbers import flag, one_float
+from fedasym.core.privacy import Privacy
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=Stage)
@@ -94,6 +95,7 @@ class Settings:
     own: tuple[
         tuple[str, float], ...
     ] = ()  # settings that an algorithm's stages bring beside these
+    privacy: Privacy | None = None  # clipping and noise of every round; None: neither
 
     def __post_init__(self) -> None:
         for name, about in ABOUT.items():
@@ -201,10 +203,11 @@ class Protocol:
     decay: float  # weight decay inside pFedMe's inner problem
     test_inner: bool  # pFedMe's personal model is theta, or the local w
     count_padding: bool  # padded positions of sequences are trained on and counted
+    passes_ahead: int = 0  # local training's passes before its first test: round r is r + so many
 
 
 TEXT = Protocol("text", False, False, False, 1.0, False, 0.0, True, False)
-CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True)
+CODE = Protocol("code", True, True, True, 2.0, True, 0.001, False, True, 1)
 
 
 def find_protocol(name: str | Protocol) -> Protocol:
@@ -314,17 +317,20 @@ def check_trainable(algorithm: Algorithm) -> None:
 
 def own_settings(algorithm: Algorithm) -> dict[str, Setting]:
     """The numbers that an algorithm's stages bring beside those of every run, by name."""
+    unused: set[str] = set()
+    for stage in algorithm.stages:
+        unused |= set(stage.settings()) - stage.relevant_settings()
     numbers = {
         name: each
         for name, each in algorithm.settings.items()
-        if not each.choices and name != "steps"
+        if not each.choices and name != "steps" and name not in unused
     }
     return {name: each for name, each in numbers.items() if name not in SETTINGS}
 
 
 def default_of(algorithm: Algorithm, name: str) -> Any:
     """The value that an algorithm's own setting has where nobody says another."""
-    stage = algorithm.server if name in algorithm.server.settings() else algorithm.personalise
+    stage = next(each for each in algorithm.parts.values() if name in each.settings())
     value = getattr(stage, name)
     return stage.settings()[name].usual if value is None else value
 
@@ -343,7 +349,7 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
     server, client = algorithm.server, algorithm.personalise
     used = {"rounds", "evaluate_every", "batch"}
     if not algorithm.shares_nothing:
-        used |= {"cohort", "local_steps", "server_step"}
+        used |= set() if server.reads_sums else {"cohort", "local_steps", "server_step"}
         used |= server.relevant_settings() - fixed_settings(server)
     if algorithm.takes_own_steps:
         used |= {"local_step"} if "local_step" not in client.settings() else set()
@@ -360,7 +366,16 @@ def used_settings(algorithm: Algorithm) -> tuple[str, ...]:
 def named_settings(settings: Settings, algorithm: Algorithm) -> dict[str, Any]:
     """What an algorithm uses of its settings, by name."""
     used = {name: settings.value_of(name) for name in used_settings(algorithm)}
-    return used | dict(settings.own)
+    return used | dict(settings.own) | privacy_settings(settings.privacy)
+
+
+def privacy_settings(privacy: Privacy | None) -> dict[str, Any]:
+    """What a run was told of privacy, by name; nothing where it is not private."""
+    if privacy is None:
+        return {}
+    told = {each.name: getattr(privacy, each.name) for each in fields(privacy)}
+    told.pop("accountant")
+    return {name: value for name, value in told.items() if value is not None}
 
 
 def bind_stage(stage: Kind, settings: Settings, protocol: Protocol) -> Kind:

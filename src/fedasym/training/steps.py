@@ -20,7 +20,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax import Array, lax
 
-from fedasym.algorithms.stages import ClientStage, ServerStage, Stage
+from fedasym.algorithms.stages import ClientStage, ScoreStage, ServerStage, Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.training.heads import (
     BatchRows,
@@ -382,6 +382,8 @@ class Program:
     block: int = 0  # rows tested at a time
     classes: int = 0  # real outputs, where heads have more to fill up their shape
     personal: bool = False  # a client stage: what moves is a client's own model
+    correction: ScoreStage | None = None  # what is added to tested outputs, without its rates
+    server: ServerStage | None = None  # which says where clients begin, if not at the shared model
 
 
 def bound_stage(program: Program, rates: Rates) -> ServerStage:
@@ -398,7 +400,7 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
     x = client_rows(program, data, member)
     width = program.width
     gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, :width, :width]
-    return Span(gram, jnp.matmul(x, shared))
+    return Span(gram, jnp.matmul(x, shared), shared=shared)
 
 
 def client_rows(program: Program, data: Packed, member: Array) -> Array:

@@ -21,10 +21,12 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
 from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
+from fedasym.core.privacy import read_privacy
 from fedasym.core.runtime import replace_file
 from fedasym.data.files import KEY, check_file
 from fedasym.data.samples import owners_of
 from fedasym.training.convergence import Exact
+from fedasym.training.privacy import PrivacySpent
 from fedasym.training.settings import Protocol, Settings
 
 if TYPE_CHECKING:
@@ -116,6 +118,7 @@ def describe_history(history: History) -> dict[str, Any]:
         "protocol": asdict(history.protocol),
         "seed": history.seed,
         "split": history.split,
+        "privacy": None if history.privacy is None else asdict(history.privacy),
         "diverged": history.diverged,
         "interrupted": history.interrupted,
         "exact": (
@@ -177,10 +180,12 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
     protocol = protocol_in(about["protocol"])
     m, rounds = len(roster.clients), len(arrays["rounds"])
     head = (roster.dimension + protocol.intercept, roster.outputs)
+    # which class shares are added to
+    last = protocol.intercept or algorithm.correction is not None
     shapes = dict.fromkeys(COUNTED, (rounds, m, 2)) | {
         "rounds": (rounds,),
         "totals": (m, 2),
-        "heads": (m, *head),
+        "heads": (m, roster.dimension + last, roster.outputs),
     }
     shapes |= {
         "shared": head,
@@ -206,6 +211,7 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
         "protocol": protocol,
         **whole,
         "interrupted": bool(about["interrupted"]),
+        "privacy": spent_in(about.get("privacy")),
         "federation": roster,
         "exact": (
             None
@@ -221,7 +227,18 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
 def settings_in(held: Mapping[str, Any]) -> Settings:
     """The settings that were saved."""
     own = tuple((str(name), value) for name, value in held["own"])
-    return Settings(**{**held, "own": own})
+    return Settings(**{**held, "own": own, "privacy": read_privacy(held.get("privacy"))})
+
+
+def spent_in(held: Mapping[str, Any] | None) -> PrivacySpent | None:
+    """What a saved run had spent."""
+    if held is None:
+        return None
+    found = PrivacySpent(**held)
+    numbers = (found.epsilon, found.delta, found.noise_multiplier, found.clip, found.clipped)
+    if not all(isinstance(each, int | float) for each in (*numbers, found.clients)):
+        raise ValueError
+    return found
 
 
 def amount_in(value: Any) -> float:

@@ -12,14 +12,17 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, find
-from fedasym.algorithms.registry import REGISTRY
+from fedasym.algorithms.family import verbs_of
+from fedasym.algorithms.registry import REGISTRY, SHARED, asks_for_all
 from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
-from fedasym.core.runtime import Progress, check_progress
+from fedasym.core.privacy import Privacy, read_privacy
+from fedasym.core.runtime import Progress, progress_shown
 from fedasym.data.federation import Federation, check_federation
 from fedasym.training.convergence import stable_steps
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
 from fedasym.training.plans import shared_work
+from fedasym.training.privacy import check_private, spent_privacy
 from fedasym.training.settings import (
     CHOSEN,
     SETTINGS,
@@ -45,10 +48,21 @@ Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]
 COHORT = 20  # clients a round, where there are that many
 
 
+def all_trainable(classes: bool) -> list[Algorithm]:
+    """Every algorithm that has a name and is trained, other names of the same left out.
+
+    classes: whether labels are classes, of which scores may be corrected by their shares.
+    """
+    known = (each for each in REGISTRY.values() if "train" in verbs_of(each) and not each.alias_of)
+    return [each for each in known if classes or each.correction is None]
+
+
 def find_algorithms(
-    algorithm: str | Algorithm | Iterable[str | Algorithm],
+    algorithm: str | Algorithm | Iterable[str | Algorithm], classes: bool = True
 ) -> tuple[list[Algorithm], bool]:
     """The algorithms asked for, and whether several were."""
+    if asks_for_all(algorithm):
+        algorithm = all_trainable(classes)
     several = not isinstance(algorithm, str | Algorithm)
     chosen: list[Algorithm] = []
     for entry in read_list("algorithm", algorithm) if several else [algorithm]:
@@ -71,6 +85,16 @@ def check_own(algorithms: Sequence[Algorithm], told: Iterable[str]) -> None:
     for name in told:
         if name not in known:
             raise unknown_name("setting", name, known)
+
+
+def check_corrections(algorithms: Sequence[Algorithm], federation: Federation) -> None:
+    """Refuse corrections of classes' scores where numbers are predicted."""
+    for algorithm in algorithms:
+        if algorithm.correction is not None and federation.classes is None:
+            raise InvalidInput(
+                f"{algorithm.name} adds the shares of a client's classes, and these labels are"
+                f" numbers: train {algorithm.name.removesuffix(SHARED)}"
+            )
 
 
 def check_whole_numbers(name: str, values: Iterable[int]) -> list[int]:
@@ -148,6 +172,7 @@ def list_configurations(
     grid: Grid | None,
     federation: Federation,
     scaled: bool | None = None,
+    privacy: Privacy | None = None,
 ) -> list[tuple[Algorithm, Settings]]:
     """Every algorithm with every combination of its grid's values, validated.
 
@@ -173,7 +198,11 @@ def list_configurations(
                     f"cohort is {settings.cohort}, and {able} clients have training samples: give"
                     " at most that many"
                 )
-            jobs.append((algorithm, replace(settings, cohort=settings.cohort or min(COHORT, able))))
+            settled = replace(settings, cohort=settings.cohort or min(COHORT, able))
+            if privacy is not None and not algorithm.shares_nothing:
+                check_private(algorithm, privacy)
+                settled = replace(settled, privacy=privacy)
+            jobs.append((algorithm, settled))
     return jobs
 
 
@@ -214,6 +243,7 @@ def train(
     intercept: bool | None = None,
     precision: str = "float32",
     form: str | None = None,
+    privacy: Privacy | None = None,
     progress: Progress | None = None,
     **settings: Any,
 ) -> History | Histories:
@@ -252,6 +282,9 @@ def train(
         (TF32); "bfloat16", for sequences: features and outputs are that short as well, while
         models, sums and losses stay in float32.
     form: "gram" or "head" instead of the cheaper; both give the same numbers.
+    privacy: an `fa.Privacy` with a clip or a quantile: client-level differential privacy. Clients
+        weigh alike, every update is clipped, noise is added to their sum; `history.privacy` has
+        what was spent. With Poisson sampling `cohort` is the expected one.
     settings: those above, and what the algorithms' stages bring, by name.
 
     >>> import fedasym as fa
@@ -261,15 +294,21 @@ def train(
     [True, True]
     """
     check_federation(federation)
-    check_progress(progress)
-    chosen, several = find_algorithms(algorithm)
+    progress = progress_shown(progress)
+    chosen, several = find_algorithms(algorithm, federation.classes is not None)
     numbers = check_whole_numbers("seeds", [seed] if seeds is None else seeds)
     deals = () if splits is None else tuple(check_whole_numbers("splits", splits))
     check_own(chosen, settings)
+    check_corrections(chosen, federation)
     told = {name: default_for(name) for name in SETTINGS} | settings
     rules = resolve_protocol(protocol, intercept, federation.intercept)
     jobs = list_configurations(
-        chosen, told, grid, federation, rules.intercept if protocol is None else None
+        chosen,
+        told,
+        grid,
+        federation,
+        rules.intercept if protocol is None else None,
+        read_privacy(privacy),
     )
     choices = {
         "precision": (precision, ("float32", "float64", "mixed", "bfloat16")),
@@ -328,7 +367,7 @@ def compute_histories(
     from fedasym.training.plans import default_device
     from fedasym.training.runner import Draw, Runner, RunWork, count_steps
 
-    tree = shared_work(jobs, protocol, int(federation.counts("train").max()))
+    tree = shared_work(jobs, protocol, federation.counts("train"))
     done = 0
 
     def report(steps: int, text: str) -> None:
@@ -392,4 +431,11 @@ def record_history(
         training_losses=np.stack(outcome.fitted) if judged else None,
         shared_training_losses=np.stack(outcome.shared_fitted) if judged else None,
         exact=exact,
+        privacy=spent_privacy(
+            settings,
+            int((federation.counts("train") > 0).sum()),
+            int(outcome.rounds[-1]),
+            outcome.clip,
+            outcome.clipped,
+        ),
     )

@@ -9,20 +9,24 @@ copy of it, D a batch. A head is a matrix (d, outputs), the intercept as one mor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
-from functools import cached_property
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property, reduce
+from itertools import islice
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.stages import Stage
+from fedasym.algorithms.methods import pool_shares
+from fedasym.algorithms.stages import ServerStage, Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, TRAINING, Integers, Words, mix_hash
-from fedasym.training.plans import batches, cohorts
+from fedasym.exact.outputs import GramSums
+from fedasym.training.plans import batches, cohorts, draw_private_cohorts
+from fedasym.training.privacy import clip_move, draw_noise, plan_private_rounds
 from fedasym.training.settings import (
     Protocol,
     Settings,
@@ -74,33 +78,97 @@ def run(
     told = (settings, protocol, seed, dtype)
     clients = [Client(federation, name, *told) for name in federation.clients]
     able = [client for client in clients if client.n > 0]
-    size = settings.cohort or min(COHORT, len(able))
+    size = min(settings.cohort or COHORT, len(able))
+    settings = replace(settings, cohort=max(size, 1))
     identities = np.array([client.identity for client in able], np.uint64)
-    drawn = cohorts(seed, identities, settings.rounds, size)
+    private = None if algorithm.shares_nothing else plan_private_rounds(settings, len(able))
+    clip = 0.0 if private is None else private.clip
+    drawn = (
+        cohorts(seed, identities, settings.rounds, size)
+        if private is None
+        else draw_private_cohorts(private, seed, identities, settings.rounds)
+    )
     server = bind_stage(algorithm.server, settings, protocol)
     turns = dict.fromkeys(federation.clients, 0)
     W = first_head(federation, protocol, seed, dtype)
     # nothing, for most
     kept = {client.name: server.init_client(W) for client in clients}
-    common = server.init_server(W)
+    common = server.first_memory(W, starts_of(federation, server, protocol, seed, dtype))
+    pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     for r in range(settings.rounds + 1):
         if r in settings.evaluated:
-            own = {one.name: own_head(algorithm, one, W, r, kept[one.name]) for one in clients}
+            own = {
+                one.name: own_head(algorithm, one, W, r, (kept[one.name], common), pooled)
+                for one in clients
+            }
             yield Snapshot(r, W, own)
         if r == settings.rounds or algorithm.shares_nothing:
             continue
-        S = [able[place] for place in drawn[r]]  # alg:fedavg, line 2: the server samples clients
+        if server.reads_sums:  # all clients send X'X and X'Y once
+            W = solve_sums(server, clients, W) if r == 0 else W
+            continue
+        # alg:fedavg, line 2: the server samples clients
+        S = [able[place] for place in drawn[r] if place >= 0]
         n = sum(client.n for client in S)
-        change, sent = np.zeros_like(W), np.zeros_like(W)
+        change, sent = np.zeros_like(W), None
+        short = 0  # updates that are no longer than the clip
         for client in S:  # lines 4 to 11: each would do this on its own device
             turn = turns[client.name]
             memory = (kept[client.name], common)
             w, kept[client.name], beside = local_work(algorithm, client, W, r, turn, memory)
-            change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
-            sent += 0 if beside is None else client.n / n * beside
+            if private is None:
+                change += client.n / n * (w - W)  # p_j = n_j / sum of n over the cohort
+            else:  # alike, and never further than the clip
+                move, whole = clip_move(w - W, clip)
+                change, short = change + move / private.cohort, short + whole
+            sent = add_share(sent, client.n / n, beside)
             turns[client.name] += 1
+        sent = np.zeros_like(W) if sent is None else sent
+        if private is not None:
+            noise, count_noise = draw_noise(seed, r, W.shape)
+            change = change + (private.multiplier * clip / private.cohort * noise).astype(W.dtype)
+            clip = float(private.adapt(clip, short, len(S), count_noise))
         # line 12: sum_j p_j w_j, unless the algorithm has another rule
-        W, common = server.move_server(W, change, common, sent, len(S) / len(able))
+        W, common = server.move_server(W, change, common, sent, size / len(able))
+
+
+def add_share(total: Any, share: float, sent: Any) -> Any:
+    """The total and a share of what a client sent: a model, a number, or a tuple of these."""
+    if sent is None:
+        return total
+    if isinstance(sent, tuple):
+        totals = (None,) * len(sent) if total is None else total
+        return tuple(add_share(t, share, s) for t, s in zip(totals, sent, strict=True))
+    return share * sent if total is None else total + share * sent
+
+
+def starts_of(
+    federation: Federation, server: ServerStage, protocol: Protocol, seed: int, dtype: DTypeLike
+) -> Sequence[Head]:
+    """The models with which the server begins beside the shared one."""
+    from fedasym.training.sums import cluster_starts  # which reads clients as they are here
+
+    if not server.start_models:
+        return ()
+    return [
+        np.asarray(W, dtype)
+        for W in cluster_starts(federation, protocol, seed, server.start_models)
+    ]
+
+
+def solve_sums(server: ServerStage, clients: Iterable[Client], W: Head) -> Head:
+    """The ridge head of all clients' samples, from the sums that each of them sends."""
+    return np.asarray(sum_products(clients).solve(server.get("shared_ridge")), W.dtype)
+
+
+def sum_products(clients: Iterable[Client]) -> GramSums:
+    """X'X and X'Y of each client's samples (or positions that count), added up."""
+    sums = []
+    for client in clients:
+        D = client.samples
+        X, Y = D.X[D.weights > 0], D.Y[D.weights > 0]
+        sums.append(GramSums(len(X), X.T @ X, X.T @ Y, client.protocol.intercept))
+    return reduce(GramSums.__add__, sums)
 
 
 def first_head(federation: Federation, protocol: Protocol, seed: int, dtype: DTypeLike) -> Head:
@@ -131,18 +199,61 @@ def local_work(
     """K local steps; `turn`: earlier draws; `memory`: what the client and the server keep."""
     stage = bind_stage(algorithm.server, client.settings, client.protocol)
     rate = client.settings.server_step
-    work = client.steps(r, r if stage.everyone_works else turn, stage.batches)
+    K = stage.client_steps(client.n, client.batch, client.settings.local_steps)
+    turn = r if stage.everyone_works else turn
+    work = islice(client.steps(r, turn, stage.batches), K)
     if not stage.keeps_client():
         return Work(take_steps(stage, W, work, rate, client.own)[0])
-    w, state = take_steps(stage, W, work, rate, client.own, state=memory)
-    return Work(w, *stage.finish(w, W, state, rate, client.settings.local_steps))
+    first, state = stage.begin(W, memory, client.choose)
+    w, state = take_steps(stage, W, work, rate, client.own, state=state, first=first)
+    return Work(w, *stage.finish(w, W, state, rate, K))
 
 
-def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = None) -> Head:
+def own_head(
+    algorithm: Algorithm,
+    client: Client,
+    W: Head,
+    r: int,
+    memory: Any = (None, None),
+    pooled: Head | None = None,
+) -> Head:
     """The client's own head after r rounds; a client without training samples keeps the shared one.
 
-    kept: what the client keeps from round to round, where its own head is a part of that.
+    memory: what the client and the server keep from round to round.
+    pooled: the shares of the classes among all clients' samples, for a correction of the scores;
+        its numbers are added to the intercept, which a head without one gets.
     """
+    w = trained_head(algorithm, client, W, r, memory)
+    if algorithm.correction is None:
+        return w
+    assert pooled is not None
+    stage = bind_stage(algorithm.correction, client.settings, client.protocol)
+    offset = stage.offset(client.counts, np.asarray(pooled, client.dtype))
+    if client.protocol.intercept:
+        return np.concatenate([w[:-1], w[-1:] + offset])
+    return np.concatenate([w, offset[None]])
+
+
+def pooled_shares(federation: Federation, protocol: Protocol) -> Head:
+    """The shares of the classes among all training samples."""
+    rows = np.flatnonzero(federation.split == 0)
+    return pool_shares(class_counts(federation, rows, protocol.count_padding))
+
+
+def class_counts(federation: Federation, rows: Integers, padding: bool) -> Head:
+    """How many of these samples (or positions) have each class."""
+    if federation.classes is None:
+        raise InvalidInput("class shares are for classes, and these are numbers to predict")
+    labels = federation.labels[rows]
+    if federation.mask is not None and not padding:
+        labels = labels[federation.mask[rows]]
+    return np.bincount(labels.ravel(), minlength=federation.outputs).astype(float)
+
+
+def trained_head(
+    algorithm: Algorithm, client: Client, W: Head, r: int, memory: Any = (None, None)
+) -> Head:
+    """The head that a client's steps make of the shared one."""
     settings, protocol = client.settings, client.protocol
     own = None if algorithm.shares_nothing else client.own
     if client.n == 0:
@@ -150,16 +261,19 @@ def own_head(algorithm: Algorithm, client: Client, W: Head, r: int, kept: Any = 
     if algorithm.personal_from_server:  # pFedMe: its work for the server in round r, drawn or not
         server = bind_stage(algorithm.server, settings, protocol)
         if server.keeps_client():
-            return np.asarray(server.personal_model(W, kept))
+            found = np.asarray(server.personal_model(W, memory[0]))
+            return found if own is None else np.where(own, found, W)
         work = client.steps(r, r, server.batches)
         w, state = take_steps(server, W, work, settings.server_step, own, keep=True)
         return np.asarray(server.personal_model(w, state))
+    W = algorithm.server.begin(W, memory, client.choose)[0]  # the shared one, for most
     stage = bind_stage(algorithm.personalise, settings, protocol)
     stream = mix_hash(client.seed, PERSONAL, client.identity, r)
     if stage.step_count is not None:  # none in FedAvg, which keeps W
         passes = client.batches(stream, 0, stage.step_count)
     elif algorithm.shares_nothing:  # alg:local: there are no rounds, r counts passes
-        passes = client.passes(mix_hash(client.seed, PERSONAL, client.identity, 0), r)
+        many = r + protocol.passes_ahead
+        passes = client.passes(mix_hash(client.seed, PERSONAL, client.identity, 0), many)
     else:
         passes = client.passes(stream, settings.personal_epochs)
     rate = own_rate(stage, settings)
@@ -177,13 +291,15 @@ def personal_head(
     client: Any,
     dtype: DTypeLike = np.float64,
 ) -> Head:
-    """One client's head as `run` has it; where clients keep theirs, from all rounds once more."""
+    """One client's head as `run` has it; where it needs what is kept, from all rounds once more."""
     check_trainable(algorithm)
-    if algorithm.personal_from_server and algorithm.server.keeps_client():
+    pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
+    needs_memory = algorithm.personal_from_server or algorithm.server.start_models > 0
+    if needs_memory and algorithm.server.keeps_client():
         again = run(algorithm, federation, settings, protocol, seed, dtype)
         return next(found.personal[client] for found in again if found.round == round)
     one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
-    return own_head(algorithm, one, np.asarray(shared, dtype), round)
+    return own_head(algorithm, one, np.asarray(shared, dtype), round, pooled=pooled)
 
 
 Heads = Head | Mapping[Any, Head]  # one for all clients, or one for each
@@ -332,9 +448,13 @@ def take_steps(
     own: Mask = None,
     keep: bool = False,
     state: Any = None,
+    first: Head | None = None,
 ) -> tuple[Head, Any]:
-    """A stage's step, batch after batch, from W: the head and the state; keep: in `own` rows."""
-    w = W
+    """A stage's step, batch after batch: the head and the state.
+
+    W: the shared head, where it starts unless at `first`; keep: in `own` rows.
+    """
+    w = W if first is None else first
     state = stage.init(W) if stage.has_state() and state is None else state
     for D in work:
         w, state = stage.advance((w, W, Gradients(D, own, keep), rate), state)
@@ -371,6 +491,12 @@ class Client:
         return len(self.rows)
 
     @cached_property
+    def counts(self) -> Head:
+        """How many of them have each class."""
+        found = class_counts(self.federation, self.rows, self.protocol.count_padding)
+        return found.astype(self.dtype)
+
+    @cached_property
     def own(self) -> Mask:
         """The rows of a head that may be the client's own."""
         return personal_rows(self.federation, self.protocol.intercept)
@@ -380,11 +506,27 @@ class Client:
         """The name as a number for hashes."""
         return np.uint64(self.federation.identities[self.federation.clients.index(self.name)])
 
+    @property
+    def batch(self) -> int:
+        """Samples in its batches: a larger one holds no more."""
+        return min(self.settings.batch, max(self.n, 1))
+
+    @cached_property
+    def samples(self) -> Batch:
+        """All its training samples."""
+        intercept, padding = self.protocol.intercept, self.protocol.count_padding
+        return batch_of(self.federation, self.rows, intercept, padding, self.dtype)
+
+    def choose(self, heads: Sequence[Head]) -> list[float]:
+        """1 for the head with the least loss on its training samples, 0 for the others."""
+        losses = [mean_loss(W, self.samples) for W in heads]
+        return [float(place == int(np.argmin(losses))) for place in range(len(heads))]
+
     def batches(self, stream: Words, first: int, count: int) -> Iterator[Batch]:
         """Batches `first`, `first` + 1, ... of endless shuffled passes, whose last may be short."""
         intercept, padding = self.protocol.intercept, self.protocol.count_padding
-        batch = min(self.settings.batch, max(self.n, 1))  # a larger one holds no more samples
-        for drawn in batches(stream.reshape(1), np.array([self.n]), first, count, batch)[0]:
+        sizes = np.array([self.n])
+        for drawn in batches(stream.reshape(1), sizes, first, count, self.batch)[0]:
             rows = self.rows[drawn[drawn >= 0]]
             yield batch_of(self.federation, rows, intercept, padding, self.dtype)
 

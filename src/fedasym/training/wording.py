@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.core.numbers import number
+from fedasym.core.numbers import TextTable, number
 from fedasym.data.federation import Federation
 from fedasym.training.convergence import NEAR, columns_out_of_scale
+from fedasym.training.decomposition import count_labels, describe_drift
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -91,29 +92,17 @@ def fold_line(line: str, width: int = WIDTH) -> list[str]:
     return lines
 
 
-def columns(rows: Sequence[Sequence[str]], left: int = 0) -> list[str]:
-    """Rows of cells as lines, each column as wide as it needs, the first `left` ones flush left."""
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = [
-            f"{text:<{width}}" if i < left else f"{text:>{width}}"
-            for i, (text, width) in enumerate(zip(row, widths, strict=True))
-        ]
-        lines.append("  ".join(cells).rstrip())
-    return lines
-
-
-def round_lines(history: History) -> list[str]:
+def round_table(history: History) -> tuple[TextTable, list[str]]:
     """A run's table by evaluated round and its columns' meanings; empty columns are left out."""
     heads = HEADS[history.task]
     values = {name: getattr(history, name) for name in heads}
     first = next(iter(heads))
     kept = [name for name in heads if name == first or not np.isnan(values[name]).all()]
-    rows = [["round", *(heads[name] for name in kept)]]
+    rows = []
     for at, when in enumerate(history.rounds):
         rows.append([str(when), *(statistic_text(name, float(values[name][at])) for name in kept)])
-    return [*columns(rows), "", *meanings(kept)]
+    head = ["round", *(heads[name] for name in kept)]
+    return TextTable(head, rows, left=0), meanings(kept)
 
 
 def meanings(names: Iterable[str]) -> list[str]:
@@ -289,3 +278,12 @@ def client_notes(history: History) -> list[str]:
             f" {model}."
         )
     return notes
+
+
+def share_notes(history: History) -> list[str]:
+    """A doubt where class shares are added, and held-out samples have others than training."""
+    data = history.federation
+    if history.algorithm.correction is None or not isinstance(data, Federation):
+        return []  # a saved history has no samples
+    told = describe_drift(*count_labels(data, history.protocol.count_padding))
+    return [f"Doubt: {told}"] if told else []

@@ -18,9 +18,10 @@ from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import asks_for_all
+from fedasym.algorithms.registry import asks_for_all, equality_notes
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
 from fedasym.core.numbers import Array, flag, floats, one_float, whole
+from fedasym.core.privacy import Privacy
 from fedasym.results import Accuracy, Comparison, Metric, Risk, Scores
 from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
@@ -176,6 +177,13 @@ def predict(
     maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
     method: str = FORMULA,
+    rounds: ArrayLike | None = None,
+    local_steps: ArrayLike | None = None,
+    server_step: ArrayLike | None = None,
+    cohort: ArrayLike | None = None,
+    mixing: ArrayLike | None = None,
+    dimension: int | None = None,
+    privacy: Privacy | None = None,
 ) -> Comparison[Risk]: ...
 
 
@@ -190,6 +198,13 @@ def predict(
     maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
     method: str = FORMULA,
+    rounds: ArrayLike | None = None,
+    local_steps: ArrayLike | None = None,
+    server_step: ArrayLike | None = None,
+    cohort: ArrayLike | None = None,
+    mixing: ArrayLike | None = None,
+    dimension: int | None = None,
+    privacy: Privacy | None = None,
 ) -> Comparison[Accuracy]: ...
 
 
@@ -203,6 +218,13 @@ def predict(
     maml_step: float | None = None,
     weights: ArrayLike | str | None = None,
     method: str = FORMULA,
+    rounds: ArrayLike | None = None,
+    local_steps: ArrayLike | None = None,
+    server_step: ArrayLike | None = None,
+    cohort: ArrayLike | None = None,
+    mixing: ArrayLike | None = None,
+    dimension: int | None = None,
+    privacy: Privacy | None = None,
 ) -> Comparison[Any]:
     """Test loss, bias and variance of each algorithm on a population of clients; for a
     `ClassPopulation` the accuracy.
@@ -225,6 +247,9 @@ def predict(
         every pair of stages has that has a weight and a filter.
     weights: for a list of populations, each client's weight: "samples" (the default), "uniform",
         "precision" or numbers.
+    rounds: after so many communication rounds instead of at the optimum, with `local_steps` (20),
+        `server_step` (0.1), `cohort` (20) and `mixing` (1) of `train`, and `privacy` with
+        `dimension`: what is predicted is then what is trained. `fa.rounds` has the path.
 
     >>> import fedasym as fa
     >>> table = fa.predict(fa.Population(radius=1, noise=0.5, aspect=2, norm=2))
@@ -242,6 +267,9 @@ def predict(
     [0.7158, 3.1743]
     >>> fa.predict(fa.ClassPopulation(radius=1.1, centre=1.4, aspect=2.3)).best
     'rtfa'
+    >>> soon = fa.predict(fa.Population(1, 0.5, 2, norm=2), rounds=5, local_steps=5, cohort=20)
+    >>> round(soon["rtfa"].loss, 4), round(soon["local_ridge"].loss, 4)
+    (0.7113, 2.2038)
     """
     task, worlds, several = read_worlds(
         world, "give a Population, a ClassPopulation or a list of Population"
@@ -250,7 +278,24 @@ def predict(
     asked = PredictionRequest(clients, member, weights, method, optional, several)
     task.refuse(maml_step=maml_step, method=method)
     chosen = task.resolve(algorithms, ridge, MAML_STEP if maml_step is None else maml_step)
-    return task.predict(worlds, chosen, asked)
+    run = {
+        "local_steps": local_steps,
+        "server_step": server_step,
+        "cohort": cohort,
+        "mixing": mixing,
+        "dimension": dimension,
+        "privacy": privacy,
+    }
+    told = {name: value for name, value in run.items() if value is not None}
+    if rounds is None:
+        if told:
+            raise InvalidInput(
+                f"{next(iter(told))} is given, which is for training in rounds: give rounds, too"
+            )
+        return task.predict(worlds, chosen, asked)
+    from fedasym.verbs.rounds import predict_after_rounds
+
+    return predict_after_rounds(task, worlds, chosen, asked, {"rounds": rounds} | told)
 
 
 def clusters(
@@ -295,6 +340,25 @@ def clusters(
     return replace(table, rows=rows, notes=(f"{told}, at a loss of {np.min(known[best]):.4g}.",))
 
 
+def plain_form(
+    algorithm: Algorithm, world: Population, clients: Any = None
+) -> tuple[Algorithm, Population, Any] | None:
+    """An algorithm that is a plain one elsewhere: that, the world where it is, and how many clients
+    it has there. None: it is a plain one here.
+
+    A ridge by direction is a ridge in scaled features; a model for each cluster is one for all
+    within a cluster.
+    """
+    server, client = algorithm.stages
+    if (same := client.plain_stage) is not None:
+        return replace(algorithm, personalise=same), world.turned(client.get("power")), clients
+    if (group := server.group_stage) is not None:
+        if clients is not None:
+            clients = np.maximum(np.floor(np.asarray(clients) / server.get("clusters")), 1)
+        return replace(algorithm, server=group), world.within(server.get("between")), clients
+    return None
+
+
 def collect(
     chosen: Sequence[Algorithm], optional: bool, answer: Callable[[Algorithm], Scores]
 ) -> tuple[dict[str, Scores], list[str]]:
@@ -311,7 +375,7 @@ def collect(
     notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
     if not rows:
         raise NoFormula(" ".join(notes))
-    notes += [each.note for each in chosen if each.note and each.name in rows]
+    notes += equality_notes(each for each in chosen if each.name in rows)
     return rows, notes
 
 

@@ -27,6 +27,7 @@ from fedasym.verbs import (
     check_times,
     collect,
     joint_shape,
+    plain_form,
     ridge_of,
 )
 from fedasym.verbs.verdicts import clients_text, loss_verdicts, thresholds
@@ -112,10 +113,14 @@ WINNER = "pfedme_ridge"  # with few clients whose optimum's length is known
 def with_winner(
     world: Population, chosen: list[Algorithm], asked: PredictionRequest
 ) -> list[Algorithm]:
-    """The default algorithms, and the one that none of them is better than."""
+    """The default algorithms, and the one that none of them is better than, at their ridge."""
     usual = asked.optional and len(chosen) == len(PAPER) and world.norm is not None
     few = usual and asked.clients is not None and check_clients(asked.clients) is not None
-    return [*chosen, find(WINNER)] if few else chosen
+    if not few:
+        return chosen
+    winner = find(WINNER)
+    given = next(each.personalise.get("ridge") for each in chosen if each.has_ridge)
+    return [*chosen, replace(winner, personalise=winner.personalise.at(ridge=given))]
 
 
 def predict_equal(
@@ -135,10 +140,10 @@ def predict_equal(
     def answer(algorithm: Algorithm) -> Risk:
         if (own := algorithm.personalise.own_stage) is not None:
             return mix(algorithm, own)
-        if (plain := algorithm.personalise.plain_stage) is not None:
-            turned = world.turned(algorithm.personalise.get("power"))
-            same = replace(algorithm, personalise=plain)
-            return predict_equal(turned, [same], replace(asked, optional=False))[same.name]
+        if (elsewhere := plain_form(algorithm, world, m)) is not None:
+            same, there, many = elsewhere
+            told = replace(asked, optional=False, clients=many)
+            return predict_equal(there, [same], told)[same.name]
         if algorithm.server.shrinks and count is not None:
             algorithm = settle_shared_ridge(algorithm)
         return risk_of(solve(algorithm), shape, algorithm.server.get("shared_ridge"))
@@ -222,7 +227,8 @@ def predict_different(
     shape = (len(populations),)
 
     def answer(algorithm: Algorithm) -> Risk:
-        if algorithm.personalise.own_stage is not None or algorithm.personalise.plain_stage:
+        server, client = algorithm.stages
+        if client.own_stage or client.plain_stage or server.group_stage:
             raise NoFormula(
                 "there is no formula for clients that differ: give one population, or ask for"
                 " fedavg, ftfa, rtfa or pfedme"
@@ -393,11 +399,9 @@ def predict_by_drawing(
 
 
 def draw_limit(world: Population, algorithm: Algorithm) -> Risk:
-    """What drawn clients say of one algorithm; of a ridge by direction, in scaled features."""
-    stage = algorithm.personalise
-    if stage.plain_stage is not None:
-        world = world.turned(stage.get("power"))
-        algorithm = replace(algorithm, personalise=stage.plain_stage)
+    """What drawn clients say of one algorithm; of one that is plain elsewhere, there."""
+    if (elsewhere := plain_form(algorithm, world)) is not None:
+        algorithm, world, _ = elsewhere
     return draw_limits(world, [algorithm])[algorithm.name]
 
 

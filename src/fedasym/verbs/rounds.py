@@ -7,9 +7,9 @@ model is the limit for one client, with that error as more displacement.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,8 +17,8 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms.registry import Algorithm, resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import MOST, Array, floats, number, whole
-from fedasym.core.privacy import Privacy
-from fedasym.results import LOSS
+from fedasym.core.privacy import Privacy, read_privacy
+from fedasym.results import LOSS, Comparison, Risk
 from fedasym.results.regimes import BYTES, Rounds
 from fedasym.theory import Worlds, centre_energy, flatten
 from fedasym.theory.contours import subordinate
@@ -27,6 +27,7 @@ from fedasym.theory.pooled import newcomer_risk_per_atom
 from fedasym.theory.rounds import (
     ErrorEnergies,
     LocalFilter,
+    MeanFilter,
     Moments,
     Round,
     StepFilter,
@@ -34,9 +35,11 @@ from fedasym.theory.rounds import (
     filter_of_work,
     finite_optimum,
     integrate_moments,
+    mean_filter,
     moments_of_steps,
+    scatter_matrix,
 )
-from fedasym.verbs import task_of
+from fedasym.verbs import FORMULA, LearningTask, PredictionRequest, box, collect, task_of
 from fedasym.worlds import Population
 
 REPORTED = 40  # rounds of a path, unless others are asked for
@@ -85,6 +88,11 @@ class Start:
     missed: ErrorEnergies  # what the clients' common optimum misses of theta_0
     poisson: bool
     dimension: int
+
+    @property
+    def law(self) -> MeanFilter:
+        """Of the mean move of all clients."""
+        return mean_filter(self.moments, self.plan.clients)
 
     def take(self, rows: Any) -> Start:
         """Some of the settings, any of them several times."""
@@ -135,7 +143,7 @@ def rounds(
     r^2 g.
 
     local_steps: infinite for local training to convergence; one-shot averaging is one such round.
-    clients: how many there are; endlessly many by default. Their common optimum misses theta_0 by
+    clients: how many there are; infinitely many by default. Their common optimum misses theta_0 by
         what finitely many clients leave, and the path ends there.
     dimension: how many unknowns there are: bytes and privacy noise depend on it.
     max_bytes: a budget of bytes that are sent; settings get as many rounds of it as they can.
@@ -171,6 +179,7 @@ def rounds(
     }
     if dimension is not None:
         dimension = whole("dimension", dimension, least=1)
+    privacy = read_privacy(privacy)
     check_budgets(given, dimension, max_bytes, privacy, clients)
     try:
         shape = np.broadcast_shapes(world.shape, *(values.shape for values in given.values()))
@@ -196,6 +205,54 @@ def rounds(
     if privacy is not None:
         start = replace(start, plan=spend_budget(start, chosen, privacy))
     return assemble_path(world, chosen, start, reported, shape, given, dimension, privacy)
+
+
+def predict_after_rounds(
+    task: LearningTask[Any],
+    worlds: Sequence[Any],
+    chosen: Sequence[Algorithm],
+    asked: PredictionRequest,
+    told: Mapping[str, Any],
+) -> Comparison[Risk]:
+    """All algorithms after so many rounds; those that share nothing as they always are.
+
+    told: settings of `rounds`, by name. See `fedasym.predict`.
+    """
+    if asked.several or asked.method != FORMULA:
+        what = "a list of populations" if asked.several else f"method={asked.method!r}"
+        raise InvalidInput(
+            f"rounds is given with {what}: rounds are predicted by formulas, for one Population"
+        )
+    world = worlds[0]
+    titles = []
+
+    def answer(algorithm: Algorithm) -> Risk:
+        if algorithm.shares_nothing:
+            alone = task.predict(worlds, [algorithm], replace(asked, clients=None, optional=False))
+            return cast(Risk, alone[algorithm.name])
+        path = rounds(world, algorithm, clients=asked.clients, **told)
+        titles.append(f"{world} · {path.title.rpartition(' · ')[2]}")
+        at = np.searchsorted(path.rounds, path.last)[..., None]
+        ends = (
+            None if part is None else np.take_along_axis(part, at, axis=-1)[..., 0]
+            for part in (path.bias, path.variance, path.ridge)
+        )
+        bias, variance, ridge = (
+            None if part is None else box(part, np.shape(part)) for part in ends
+        )
+        assert bias is not None
+        assert variance is not None
+        return Risk(bias, variance, ridge)
+
+    rows, notes = collect(chosen, asked.optional, answer)
+    last = read_plan_numbers("rounds", told["rounds"], 0, MOST_ROUNDS, integer=True)
+    count = f"{last.min():g}" if last.min() == last.max() else f"{last.min():g} to {last.max():g}"
+    notes.append(
+        f"After {count} rounds, for a client whose own samples hardly count in the shared model:"
+        " a new one, or one of many."
+    )
+    title = titles[0] if titles else str(world)
+    return Comparison(rows, title, tuple(notes), world=world, member=False)
 
 
 def check_shared(algorithm: Algorithm) -> None:
@@ -242,7 +299,7 @@ def server_factor(algorithm: Algorithm) -> float:
     factor, still = float(stage.update(0.0, 1.0)), float(stage.update(1.0, 0.0))
     if still != 1 or not np.isclose(float(stage.update(1.0, 2.0)), 1 + 2 * factor):
         raise NoFormula(
-            f"{algorithm.name}: its update is no multiple of the average move, and rounds are"
+            f"{algorithm.name}: its update is not a multiple of the average move, and rounds are"
             " predicted for those alone; measure it with fa.train"
         )
     return factor
@@ -295,9 +352,10 @@ def check_budgets(
             )
     if privacy is None:
         return
-    if not isinstance(privacy, Privacy):
+    if privacy.quantile is not None:
         raise InvalidInput(
-            f"privacy is {privacy!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)"
+            f"quantile is {privacy.quantile:g}: rounds are predicted with a fixed clip; leave"
+            " quantile out, and clip as well for the best one"
         )
     if clients is None or np.any(np.isinf(given["clients"])) or dimension is None:
         raise InvalidInput(
@@ -414,72 +472,76 @@ def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEne
         np.empty((P, reported.size, K)),
         np.empty((P, reported.size)),
     )
-    M = ErrorEnergies(start.first.copy(), np.zeros((P, K)))
-    left = np.ones((P, K))
+    law = start.law
+    first = np.broadcast_to(start.first[..., None], law.x.shape)
+    M = ErrorEnergies(first, np.zeros_like(first))
+    left = np.ones_like(first)
     at = 0
     for t in range(int(reported[-1]) + 1):
-        after, length, step = advance_energies(M, start.moments, start.own, rule, shares)
+        after, length, step = advance_energies(M, start.moments, start.own, rule, shares, law)
         if t == reported[at]:
-            reached = (1 - left) ** 2  # of what the clients' common optimum misses
+            reached = law.reach(left)  # of what the clients' common optimum misses
             bias[:, at], noise[:, at] = (
-                M.bias + reached * start.missed.bias,
-                M.noise + reached * start.missed.noise,
+                law.mean(M.bias) + reached * start.missed.bias,
+                law.mean(M.noise) + reached * start.missed.noise,
             )
             lengths[:, at] = length
             at += 1
         M = after
-        left = left * (1 - step[:, None] * start.moments.p)
+        left = left * (1 - step[:, None, None] * law.x)
     return ErrorEnergies(bias, noise), lengths
 
 
 def linear_map(start: Start) -> tuple[Array, Array]:
-    """The round as M -> A M + c, not clipped: A (P, K, K), and c for bias and noise, (P, K, 2)."""
-    K = start.first.shape[1]
-    rule = start.plan.rule(start.dimension, start.poisson)
-    p = start.moments.p
-    a = rule.step[:, None]
-    spread = (rule.step**2 / rule.cohort)[:, None]
-    share = rule.share[:, None]
-    A = spread[..., None] * start.moments.T
-    A[:, np.arange(K), np.arange(K)] += (1 - a * p) ** 2 + (
-        spread * share * p**2 if start.poisson else 0
-    )
-    return A, np.stack([spread * share * start.own.bias, spread * share * start.own.noise], axis=-1)
+    """The round as M -> A M + c, not clipped, over atoms and the nodes of the law, N = K J of them:
+    A (P, N, N), and c for bias and noise, (P, N, 2).
+    """
+    rule, law = start.plan.rule(start.dimension, start.poisson), start.law
+    P, K, J = law.x.shape
+    C = scatter_matrix(start.moments, rule, law, rule.step)
+    A = np.repeat(np.kron(C, law.weights) if J > 1 else C, J, axis=1)
+    every = np.arange(K * J)
+    A[:, every, every] += ((1 - rule.step[:, None, None] * law.x) ** 2).reshape(P, -1)
+    fresh = (rule.step**2 * rule.share / rule.cohort)[:, None]
+    own = np.stack([fresh * start.own.bias, fresh * start.own.noise], axis=-1)
+    return A, np.repeat(own, J, axis=1)
 
 
 def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
     """Energies after each setting's last round (P, 1, K), by powers of the map: no clipping."""
-    P, K = start.first.shape
-    rule = start.plan.rule(start.dimension, start.poisson)
-    p = start.moments.p
+    rule, law = start.plan.rule(start.dimension, start.poisson), start.law
+    P, K, J = law.x.shape
     A, c = linear_map(start)
-    a = rule.step[:, None]
-    M = np.stack([start.first, np.zeros((P, K))], axis=-1)
+    first = np.repeat(start.first, J, axis=1)
+    M = np.stack([first, np.zeros_like(first)], axis=-1)
     remaining = last.copy()
     while np.any(remaining > 0):
         odd = remaining % 2 == 1
         M[odd] = A[odd] @ M[odd] + c[odd]
         c, A, remaining = A @ c + c, A @ A, remaining // 2
-    reached = (1 - (1 - a * p) ** last[:, None]) ** 2
-    bias, noise = M[..., 0] + reached * start.missed.bias, M[..., 1] + reached * start.missed.noise
+    reached = law.reach((1 - rule.step[:, None, None] * law.x) ** last[:, None, None])
+    bias, noise = (
+        law.mean(M[..., i].reshape(P, K, J)) + reached * missed
+        for i, missed in enumerate((start.missed.bias, start.missed.noise))
+    )
     return ErrorEnergies(bias[:, None], noise[:, None])
 
 
 def find_floor(start: Start) -> Array:
     """The shared model's excess loss after endless rounds; NaN with clipping, inf if it grows."""
-    K = start.first.shape[1]
-    s, p = start.world.spectrum.values, start.moments.p
+    s, law = start.world.spectrum.values, start.law
+    P, K, J = law.x.shape
     A, c = linear_map(start)
-    moving = p > 0  # elsewhere the start stays, and carries no loss
+    moving = (law.x > 0).reshape(P, -1)  # elsewhere the start stays, and carries no loss
     A = np.where(moving[:, :, None] & moving[:, None], A, 0.0)
     source = np.where(moving, c.sum(-1), 0.0)
     # A has no entry below 0: its powers vanish just where (I - A) x = 1 has a positive solution
     sides = np.stack([source, np.ones_like(source)], axis=-1)
-    singular = np.abs(np.linalg.det(np.eye(K) - A)) == 0
+    singular = np.abs(np.linalg.det(np.eye(K * J) - A)) == 0
     A[singular] = 0
-    fixed, ones = np.moveaxis(np.linalg.solve(np.eye(K) - A, sides), -1, 0)
+    fixed, ones = np.moveaxis(np.linalg.solve(np.eye(K * J) - A, sides), -1, 0)
     grows = singular | (ones.min(-1) <= 0)
-    floor = (fixed + start.missed.total) @ s
+    floor = (law.mean(fixed.reshape(P, K, J)) + start.missed.total) @ s
     return np.where(np.isfinite(start.plan.clip), np.nan, np.where(grows, np.inf, floor))
 
 

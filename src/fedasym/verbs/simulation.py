@@ -18,12 +18,12 @@ from fedasym.algorithms.methods import MAML_STEP, check_ridge
 from fedasym.algorithms.registry import CEILINGS, asks_for_all, resolve
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning, one_of
 from fedasym.core.numbers import Array, check_seed, flag, whole
-from fedasym.core.runtime import Progress, ask, check_progress, few_threads, physical_memory
+from fedasym.core.runtime import Progress, ask, few_threads, physical_memory, progress_shown
 from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_generator
 from fedasym.results import ACCURACY, Accuracy, Risk
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
 from fedasym.theory.finite import client_weights
-from fedasym.verbs import collect, predict, read_worlds, task_of
+from fedasym.verbs import collect, plain_form, predict, read_worlds, task_of
 from fedasym.verbs.regimes import read_range
 from fedasym.verbs.trials import Tick, TrialPlan, TrialSetting, make_plan, one_trial
 from fedasym.verbs.verdicts import clients_text
@@ -73,7 +73,7 @@ class SimulationRequest:
         checked |= {"trials": whole("trials", self.trials, 1), "seed": check_seed(self.seed)}
         for name, value in checked.items():
             object.__setattr__(self, name, value)
-        check_progress(self.progress)
+        object.__setattr__(self, "progress", progress_shown(self.progress))
         check_room(self.dimension)
 
 
@@ -196,8 +196,8 @@ def simulate(
         on,
     )
     found = task.simulate(request)
-    if progress is not None:
-        progress(1.0, "done")
+    if request.progress is not None:
+        request.progress(1.0, "done")
     return found
 
 
@@ -217,9 +217,9 @@ def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     """The losses of populations; see `simulate`."""
     step = MAML_STEP if request.maml_step is None else request.maml_step
     chosen = resolve(request.algorithms, request.ridge, step)
-    directed = [each for each in chosen if each.personalise.plain_stage is not None]
-    if directed:
-        return simulate_directed(request, chosen, directed)
+    moved = [each for each in chosen if is_plain_elsewhere(each)]
+    if moved:
+        return simulate_elsewhere(request, chosen, moved)
     setting = read_setting(request)
     ledger = Ledger(request.save, setting.arguments)
     plans = [make_plan(point) for point in setting.points]
@@ -234,31 +234,39 @@ def simulate_losses(request: SimulationRequest) -> Simulation[Simulated]:
     return result
 
 
-def simulate_directed(
-    request: SimulationRequest, chosen: list[Algorithm], directed: list[Algorithm]
+def is_plain_elsewhere(algorithm: Algorithm) -> bool:
+    """Whether an algorithm is simulated in another world than it is asked for."""
+    server, client = algorithm.stages
+    return client.plain_stage is not None or server.group_stage is not None
+
+
+def simulate_elsewhere(
+    request: SimulationRequest, chosen: list[Algorithm], moved: list[Algorithm]
 ) -> Simulation[Simulated]:
-    """Ridges by direction are plain ones in scaled features, drawn from the same seeds."""
+    """Ridges by direction are plain ones in scaled features, models of clusters plain ones within a
+    cluster, whose clients are those that belong there; drawn from the same seeds.
+    """
     if not request.alike or request.vary is not None:
         raise InvalidInput(
-            f"{directed[0].name} is simulated on one population at a time, without vary: call"
+            f"{moved[0].name} is simulated on one population at a time, without vary: call"
             " simulate once for each"
         )
     parts = {}
-    for each in directed:
-        stage = each.personalise
-        assert stage.plain_stage is not None
-        plain = replace(each, personalise=stage.plain_stage)
-        turned = (request.worlds[0].turned(stage.get("power")),)
-        one = replace(request, worlds=turned, algorithms=[plain], save=None)
+    count = CLIENTS if request.clients is None else request.clients
+    for each in moved:
+        elsewhere = plain_form(each, request.worlds[0], count)
+        assert elsewhere is not None
+        plain, there, many = elsewhere
+        one = replace(request, worlds=(there,), algorithms=[plain], clients=int(many), save=None)
         parts[each.name] = simulate_losses(one)
     first = next(iter(parts.values()))
-    others = [each for each in chosen if each not in directed]
+    others = [each for each in chosen if each not in moved]
     if others:
         first = simulate_losses(replace(request, algorithms=others))
     rows = {
-        each.name: parts[each.name][each.name] if each in directed else first[each.name]
+        each.name: parts[each.name][each.name] if each in moved else first[each.name]
         for each in chosen
-        if each in directed or each.name in first
+        if each in moved or each.name in first
     }
     return replace(first, rows=rows)
 
@@ -562,7 +570,7 @@ def predict_simulated(
     for each in wanted:
         if each.name in CEILINGS:
             raise InvalidInput(
-                f"{each.name} is a ceiling, no algorithm: leave it out, or see it in predict"
+                f"{each.name} is a ceiling, not an algorithm: leave it out, or see it in predict"
             )
     m = None if clients is None else np.array(float(clients))
     rows, notes = collect(wanted, optional, make_solver(world, (), m, request.member))

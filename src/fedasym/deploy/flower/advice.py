@@ -6,7 +6,7 @@ a sample:
 introduce: the clients' hashes and sample counts, and each feature's sum of squares over all of
     them.
 differentiate: gradients of ten least-squares problems, one for each pair of groups of clients,
-    added up over the clients.
+    added up over the clients; of classes, one for each of their codes.
 summarise, again: a client's samples along their own axes, a few numbers for each
     (`fedasym.advisor.federated`).
 
@@ -22,26 +22,30 @@ alike long (a diagonal preconditioner).
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Message, MessageType, RecordDict
+from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
 from fedasym.advisor.advice import Advice
 from fedasym.advisor.advise import advise
-from fedasym.advisor.data import LEAST_CLIENTS, ClientData, federation_parts
+from fedasym.advisor.class_statistics import FIRM_RIDGE, probe_ratios
+from fedasym.advisor.data import LEAST_CLIENTS, ClientData, Coding, federation_parts, position_parts
 from fedasym.advisor.federated import (
     GROUPS,
     PAIR_ROOM,
     PAIRS,
+    ClassSummary,
+    ServerMessage,
     answer_again,
     first_variances,
     group_of,
+    summarise_classes,
     summarise_clients,
 )
 from fedasym.advisor.moments import PROBE_VECTORS
@@ -51,7 +55,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.runtime import write_text
 from fedasym.data.federation import Federation
 from fedasym.data.samples import identities_of
-from fedasym.deploy.flower.apps import RunConfiguration
+from fedasym.deploy.flower.apps import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     MALFORMED,
     VERSION,
@@ -68,6 +72,8 @@ from fedasym.deploy.flower.messages import (
     log,
     report_as,
 )
+from fedasym.deploy.flower.nodes import Load, load_prepared, reply_for_recipe
+from fedasym.deploy.flower.preparation import Preparation, Reading, TableAnswer, read_asked
 from fedasym.deploy.flower.roster import (
     Attendance,
     Attentive,
@@ -120,40 +126,55 @@ def solve_least_squares(
 FloatRows = NDArray[np.float64]
 SUMMARY_VECTORS = ("power", "residual", "raw", "pull", "probes")
 SUMMARY_NUMBERS = ("rest", "tails", "pooled")
+CLASS_VECTORS = ("single", "expected", "total", "counts", "right")  # beside the first three
+NOBODY = -1.0  # in place of a share of no samples: messages hold numbers
 # the names of what the server sends
 MODELS_KEY, LIVE_KEY, GROUPS_KEY, TOLD_KEY = ("models", "live", "groups", "told")
+RATIOS_KEY = "ratios"
 
 
-def introduce_samples(message: Message, federation: Federation) -> Message:
-    """Reply with hashes, counts and features' sums of squares; the node's log has the names."""
-    data = training_data(federation)
+def introduce_samples(message: Message, context: Context, load: Load) -> Message:
+    """Reply with hashes, counts and features' sums of squares, or first with what a table says for
+    a recipe; the node's log has the names.
+    """
+    federation = load(context, read_asked(message.content))
+    if isinstance(federation, TableAnswer):
+        return reply_for_recipe(message, federation)
+    data = training_data(federation, context)
     power = sum((X**2).sum(0) for X, _ in data)
     for part, name in zip(data.parts, client_hashes(data), strict=True):
         log.info("Client %r is known to the server as %s", part.name, name)
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {"clients": client_hashes(data), "samples": data.sizes.tolist()}
+    told |= {"classes": len(federation.classes or ())}
     return Message(content_of({"power": np.asarray(power, float)}, told), reply_to=message)
 
 
-def differentiate(message: Message, federation: Federation) -> Message:
+def differentiate(message: Message, context: Context, load: Load) -> Message:
     """Reply with the sums of X'(X w - y) over the node's clients, by pair of groups at its w."""
-    data, groups = read_features_and_groups(message, federation)
-    at = read_models(message, data.dimension)
+    data, groups, coding = read_features_and_groups(message, context, load)
+    at = read_models(message, data.dimension, coding)
     total = np.zeros_like(at)
     for (X, y), group in zip(data, groups, strict=True):
         mine = [place for place, pair in enumerate(PAIRS) if group in pair]
-        total[mine] += (at[mine] @ X.T - y) @ X
-    return Message(content_of({"gradients": total}), reply_to=message)
+        Y = y[:, None] if coding is None else coding.targets(y)
+        total[mine] += (at[mine] @ X.T - Y.T) @ X
+    return Message(content_of({"gradients": total.reshape(-1, data.dimension)}), reply_to=message)
 
 
-def send_summaries(message: Message, federation: Federation) -> Message:
+def send_summaries(message: Message, context: Context, load: Load) -> Message:
     """Reply with all clients' summaries: about sent models, and second answers where `told` is."""
-    data, groups = read_features_and_groups(message, federation)
+    data, groups, coding = read_features_and_groups(message, context, load)
+    if coding is not None:
+        return send_class_summaries(message, data, groups, coding)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         told = config_in(message.content).get(TOLD_KEY)
         first = None if told is None else (float(told[0]), float(told[1]))
         sent = MODELS_KEY in arrays_in(message.content)
-    models = dict(zip(PAIRS, read_models(message, data.dimension), strict=True)) if sent else None
+    models = None
+    if sent:
+        at = read_models(message, data.dimension, None)[:, 0]
+        models = dict(zip(PAIRS, at, strict=True))
     arrays: dict[str, FloatRows] = {}
     numbers: dict[str, list[float]] = {}
     for name, (X, y), group in zip(client_hashes(data), data, groups, strict=True):
@@ -166,39 +187,80 @@ def send_summaries(message: Message, federation: Federation) -> Message:
     return Message(content_of(arrays, numbers), reply_to=message)
 
 
+def send_class_summaries(
+    message: Message, data: ClientData, groups: list[int], coding: Coding
+) -> Message:
+    """Reply with all clients' summaries of classes, which go by their places in the list."""
+    at = read_models(message, data.dimension, coding)
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        ratios = array_of(message.content, RATIOS_KEY)
+    models = {pair: w.T for pair, w in zip(PAIRS, at, strict=True)}
+    told = ServerMessage(coding.names, models, ratios)
+    arrays: dict[str, FloatRows] = {}
+    numbers: dict[str, list[float]] = {}
+    for place, (name, group) in enumerate(zip(client_hashes(data), groups, strict=True)):
+        X, codes = data.rows(place)
+        held, answers = data.held(place)
+        kept = (held, answers.astype(int)) if len(held) else None
+        sent = summarise_classes(name, X, codes.astype(int), told, group=group, held=kept)
+        for each in ("power", "residual", "raw"):
+            arrays[f"{name}.{each}"] = np.asarray(getattr(sent.squares, each), float)
+        for each in CLASS_VECTORS:
+            values = np.asarray(getattr(sent, each), float)
+            arrays[f"{name}.{each}"] = np.where(np.isnan(values), NOBODY, values)
+        numbers[name] = [float(sent.squares.rest), float(sent.signal), *map(float, sent.tested)]
+    return Message(content_of(arrays, numbers), reply_to=message)
+
+
 def read_features_and_groups(
-    message: Message, federation: Federation
-) -> tuple[ClientData, list[int]]:
-    """The node's clients in the features that are alive anywhere, and the group of each."""
+    message: Message, context: Context, load: Load
+) -> tuple[ClientData, list[int], Coding | None]:
+    """The node's clients in the features that are alive anywhere, the group of each, and how
+    classes are coded, where labels are classes.
+    """
+    federation = load_prepared(message, context, load)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         asked = config_in(message.content)
         live = np.array(asked[LIVE_KEY], bool)
         groups = list(map(int, asked[GROUPS_KEY]))
         if live.shape != (federation.dimension,) or not live.any():
             raise ValueError("the features that are alive do not fit the data")
-    data = training_data(federation, live)
+    data = training_data(federation, context, live)
     if len(groups) != len(data.parts):
         raise NodeFault(
             Fault.BAD_MESSAGE, f"there are {len(groups)} groups for {len(data.parts)} clients"
         )
-    return data, groups
+    classes = federation.classes
+    return data, groups, None if classes is None else Coding(tuple(range(len(classes))))
 
 
-def read_models(message: Message, dimension: int) -> FloatRows:
-    """The models that the server asks about, one per pair of groups, in features alive."""
+def count_outputs(classes: int) -> int:
+    """What least squares predicts: a number, one code for two classes, or one for each."""
+    return classes if classes > 2 else 1
+
+
+def read_models(message: Message, dimension: int, coding: Coding | None) -> FloatRows:
+    """The models that the server asks about, (pairs, outputs, features alive)."""
+    outputs = count_outputs(0 if coding is None else coding.count)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         at = array_of(message.content, MODELS_KEY)
-        if at.shape != (len(PAIRS), dimension):
+        if at.shape != (len(PAIRS) * outputs, dimension):
             raise ValueError("the models do not fit the data")
-        return at
+        return at.reshape(len(PAIRS), outputs, dimension)
 
 
-def training_data(federation: Federation, live: NDArray[np.bool_] | None = None) -> ClientData:
-    """The node's clients with training samples; what advice is not for is refused here."""
-    if federation.task == "classification":
-        raise NodeFault(Fault.CLASSES_ADVISED, Fault.CLASSES_ADVISED.meaning)
-    parts = tuple(part for part in federation_parts(federation) if part.train.size)
-    return ClientData(parts, np.ones(federation.dimension, bool) if live is None else live)
+def training_data(
+    federation: Federation, context: Context, live: NDArray[np.bool_] | None = None
+) -> ClientData:
+    """The node's clients with training samples; where models have an intercept and labels are
+    numbers, without what each client's own intercept explains.
+    """
+    classes = federation.task == "classification"
+    found = position_parts(federation) if classes else federation_parts(federation)
+    levelled = not classes and bool(context.run_config.get("intercept", True))
+    parts = tuple(part for part in found if part.train.size > levelled)
+    alive = np.ones(federation.dimension, bool) if live is None else live
+    return ClientData(parts, alive, levelled=levelled)
 
 
 def client_hashes(data: ClientData) -> list[str]:
@@ -223,6 +285,7 @@ class NodeSummary:
     clients: Mapping[str, int]
     power: NDArray[np.float64]
     synthetic: bool
+    classes: int = 0  # 0: labels are numbers
 
     @classmethod
     def of(cls, _: int, content: RecordDict) -> NodeSummary:
@@ -241,7 +304,11 @@ class NodeSummary:
         power = read_reply_array(content, "power", tuple(arrays_in(content)["power"].shape))
         if power.ndim != 1 or (power < 0).any():
             raise RefusedReply("its sums of squares must be one number of at least 0 per feature")
-        return cls(dict(zip(clients, samples, strict=True)), power, told.get("synthetic") is True)
+        classes = told.get("classes")
+        if not isinstance(classes, int) or not is_sample_count(classes):
+            raise RefusedReply(f"its classes are {classes!r}: they must be counted")
+        held = dict(zip(clients, samples, strict=True))
+        return cls(held, power, told.get("synthetic") is True, classes)
 
 
 class Advisor:
@@ -254,6 +321,9 @@ class Advisor:
         self.data_name = rules.data_name
         self.attendance = Attendance(rules.min_nodes, rules.timeout)
         self.nodes: dict[int, NodeSummary] = {}
+        self.named = rules.classes
+        told = read_rules(config) | {"classes": rules.classes}
+        self.preparation = Preparation(told, rules.min_nodes)
 
     def advise(self) -> Advice:
         """Meet the nodes, ask until none is lost on the way, and advise."""
@@ -277,16 +347,23 @@ class Advisor:
 
     def introduce(self, new: list[int]) -> dict[int, Trouble]:
         """Let nodes tell what they have; where they differ, those present decide, or else most."""
-        told, troubles = self.ask("introduce", {node: RecordDict() for node in new}, NodeSummary.of)
-        sizes = [member.power.size for member in (self.nodes or told).values()]
-        usual = max(sizes, key=sizes.count) if sizes else 0
+
+        def ask(words: Mapping[int, Mapping[str, Any]], read: Reading) -> Any:
+            contents = {node: content_of(config=each) for node, each in words.items()}
+            return self.ask("introduce", contents, read)
+
+        told, troubles = self.preparation.introduce(new, len(self.nodes), ask, NodeSummary.of)
+        sizes = [(each.power.size, each.classes) for each in (self.nodes or told).values()]
+        usual = max(sizes, key=sizes.count) if sizes else (0, 0)
         for node, member in told.items():
             known = {name for each in self.nodes.values() for name in each.clients}
-            size = member.power.size
+            size = (member.power.size, member.classes)
             samples = sum(member.clients.values())
             if size != usual:
                 troubles[node] = Trouble(
-                    f"it has {size} features, and the others {usual}", permanent=True
+                    f"it has {size[0]} features and {size[1]} classes, and the others {usual[0]}"
+                    f" and {usual[1]}",
+                    permanent=True,
                 )
             elif known & set(member.clients):
                 double = min(known & set(member.clients))
@@ -301,7 +378,7 @@ class Advisor:
                 )
         return troubles
 
-    def summaries(self) -> list[Summary]:
+    def summaries(self) -> Sequence[Summary | ClassSummary]:
         """Every client's summary: products of residuals, or two answers if samples are few."""
         power = sum(member.power for member in self.nodes.values())
         self.live = np.asarray(power) > 0
@@ -313,11 +390,40 @@ class Advisor:
             raise InvalidInput(
                 "all features are 0 on every node: check how the nodes read their data"
             )
+        if classes := next(iter(self.nodes.values())).classes:
+            return self.class_summaries(np.asarray(power)[self.live], classes)
         if samples >= PAIR_ROOM * d and len(order) >= GROUPS:
             models = solve_least_squares(self.gradient, np.asarray(power)[self.live], len(PAIRS))
             return self.tell({MODELS_KEY: models}, {})
         first = self.tell({}, {})
         return self.tell({}, {TOLD_KEY: list(first_variances(first))})
+
+    def class_summaries(self, power: FloatRows, classes: int) -> list[ClassSummary]:
+        """Every client's summary of classes, about models with a small ridge."""
+        d, energy = power.size, float(power.sum())
+        sizes = [float(n) for member in self.nodes.values() for n in member.clients.values()]
+        ridge = FIRM_RIDGE * energy / d
+        models = solve_least_squares(
+            lambda at: self.gradient(at) + ridge * at,
+            power + ridge,
+            len(PAIRS) * count_outputs(classes),
+        )
+        ratios = probe_ratios(energy, np.array(sizes), d)
+        names = self.named or self.preparation.classes or tuple(range(classes))
+        log.info("Asking %d nodes for summaries", len(self.nodes))
+        told = self.ask_all(
+            "tell",
+            {MODELS_KEY: models, RATIOS_KEY: ratios},
+            {},
+            lambda node, content: [
+                read_class_summary(content, name, n, d, names, ratios)
+                for name, n in self.nodes[node].clients.items()
+            ],
+        )
+        return sorted(
+            (each for node in told.values() for each in node),
+            key=lambda sent: str(sent.squares.name),
+        )
 
     def gradient(self, at: ProblemRows) -> ProblemRows:
         """The sum over all nodes of their gradients at ten models."""
@@ -362,8 +468,9 @@ class Advisor:
         contents = {}
         for node, member in self.nodes.items():
             groups = [self.groups[name] for name in member.clients]
+            told = {**config, **self.preparation.words}
             contents[node] = content_of(
-                arrays, {**config, LIVE_KEY: self.live.tolist(), GROUPS_KEY: groups}
+                arrays, {**told, LIVE_KEY: self.live.tolist(), GROUPS_KEY: groups}
             )
         taken, troubles = self.ask(what, contents, read)
         if troubles:
@@ -415,6 +522,45 @@ def read_summary(
         )
     rest, tails, pooled = map(float, numbers)
     return Summary(name, samples, dimension, power, residual, raw, rest, tails, pooled, **second)
+
+
+def read_class_summary(
+    content: RecordDict,
+    name: str,
+    samples: int,
+    dimension: int,
+    classes: tuple[Any, ...],
+    ratios: FloatRows,
+) -> ClassSummary:
+    """One client's summary of classes, by the rules: no more axes than samples, squares, counts
+    and shares as they can be.
+    """
+    axes = tuple(arrays_in(content)[f"{name}.power"].shape)
+    if len(axes) != 1 or axes[0] > min(samples, dimension):
+        raise RefusedReply(f"client {name} has axes of shape {axes}")
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
+        ("power", "residual", "raw", "single", "expected"), axes
+    )
+    shapes |= {"total": (dimension,), "counts": (len(classes),), "right": (4, ratios.size)}
+    held = {
+        each: read_reply_array(content, f"{name}.{each}", shape) for each, shape in shapes.items()
+    }
+    numbers = config_in(content)[name]
+    if len(numbers) != 4 or not np.isfinite(numbers).all():
+        raise RefusedReply(f"client {name} has the numbers {numbers!r}: four must be finite")
+    rest, signal, *tested = map(float, numbers)
+    counts, right = held["counts"], held["right"]
+    if (held["power"] < 0).any() or (held["raw"] < 0).any() or rest < 0:
+        raise RefusedReply(f"client {name} has squares below 0")
+    if (counts < 0).any() or counts.sum() != samples or (right > 1).any() or min(tested) < 0:
+        raise RefusedReply(f"client {name} has counts or shares that cannot be")
+    squares = Summary(
+        name, samples, dimension, held["power"], held["residual"], held["raw"], rest=rest
+    )
+    return ClassSummary(
+        squares, classes, ratios, held["single"], held["expected"], signal, held["total"], counts,
+        np.where(right < 0, np.nan, right), (int(tested[0]), int(tested[1])),
+    )  # fmt: skip
 
 
 def log_advice(advice: Advice, path: str | Path) -> Path:

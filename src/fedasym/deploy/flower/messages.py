@@ -10,7 +10,7 @@ a code goes to the server. Which code is decided by the exception's type, never 
 What the server takes from a node, and what it refuses, are pure rules, none of which trusts a
 number that was sent. Refused, and left out of the round: a head of another name, shape or kind than
 was sent out, one larger in bytes than it can be, one with NaN or infinity, and counts other than
-the node announced. Shortened: a change of the head that is longer than `clip` times the median of
+the node announced. Shortened: a change of the head that is longer than `bound` times the median of
 the round, where at least three nodes replied (of two, nobody can tell which one is wrong).
 """
 
@@ -19,15 +19,16 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Any, NamedTuple
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
 from numpy.typing import NDArray
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from fedasym.core import __version__
 from fedasym.core.errors import (
@@ -44,6 +45,9 @@ from fedasym.data.files import BROKEN
 log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stand together
 
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
+ARRAY = "array"  # in the form of a state
+GRAM, CROSS = "gram", "cross"  # sums of products X'X and X'Y
+COMMON, SENT = "common", "sent"  # what the server keeps, and what clients send beside heads
 # what reading a record of another form raises
 MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)
 
@@ -89,6 +93,38 @@ def array_of(content: RecordDict, name: str = HEAD) -> NDArray[np.float64]:
     return np.asarray(arrays_in(content)[name].numpy(), np.float64)
 
 
+def pack_state(state: Any, name: str) -> tuple[Any, dict[str, NDArray[Any]]]:
+    """What a stage keeps or sends (a model, a number, a tuple of these, nothing), as a form that
+    JSON can hold and arrays by name.
+
+    >>> form, arrays = pack_state((np.eye(2), (), 3.0), "own")
+    >>> form, sorted(arrays)
+    (['array', [], 'array'], ['own.0', 'own.2'])
+    """
+    if state is None:
+        return None, {}
+    if isinstance(state, tuple):
+        parts = [pack_state(each, f"{name}.{place}") for place, each in enumerate(state)]
+        return [form for form, _ in parts], {k: v for _, held in parts for k, v in held.items()}
+    return ARRAY, {name: np.asarray(state, np.float64)}
+
+
+def unpack_state(form: Any, name: str, read: Callable[[str], Any]) -> Any:
+    """What `pack_state` packed; read(name): an array.
+
+    >>> form, arrays = pack_state((np.eye(2), ()), "own")
+    >>> unpack_state(form, "own", arrays.__getitem__)[1]
+    ()
+    """
+    if form is None:
+        return None
+    if isinstance(form, list):
+        return tuple(unpack_state(each, f"{name}.{at}", read) for at, each in enumerate(form))
+    if form != ARRAY:
+        raise ValueError("a state has an unknown form")
+    return read(name)
+
+
 # what a reply calls the code, and the node's version of this package
 FAULT, VERSION = ("fault", "version")
 
@@ -126,15 +162,18 @@ class Fault(Enum):
         ),
     )
     OTHER_CLASSES = "other-classes", True, "its labels are not among the classes that were named"
-    UNFIT_DATA = "unfit-data", True, "its data do not make a federation as the run describes it"
-    CLASSES_ADVISED = (
-        "classes-advised",
+    NO_FEATURES = (
+        "no-features",
         True,
-        (
-            "its labels are classes, and advice through a federation is for numbers:"
-            ' task="regression" reads whole ones as such'
-        ),
+        "neither the run nor its owner's policy names the columns of its features",
     )
+    NOT_ALLOWED = "not-allowed", True, "its owner's policy does not allow what the run asks for"
+    TOO_FEW_ROWS = (
+        "too-few-rows",
+        True,
+        "it has fewer training rows than its owner lets sums be made of",
+    )
+    UNFIT_DATA = "unfit-data", True, "its data do not make a federation as the run describes it"
     BAD_CONFIGURATION = (
         "bad-configuration",
         True,
@@ -203,6 +242,74 @@ def report_as(fault: Fault, kinds: tuple[type[Exception], ...] = (InvalidInput,)
         raise NodeFault(fault, f"{type(reason).__name__}: {reason}") from reason
 
 
+LONGEST = 10**7  # characters of a description
+
+
+class Description(BaseModel):
+    """What a node says of its table: plain values of the declared kinds, and nothing else."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, frozen=True, allow_inf_nan=False)
+
+
+Count = Annotated[int, Field(ge=0, lt=2**40)]
+LARGEST_SIZE = 1e140  # of a number in a table: its square, times all samples, is a float
+Size = Annotated[float, Field(ge=0, le=LARGEST_SIZE)]
+
+
+class ColumnLook(Description):
+    """A column: its cells, why it serves no model, whether it varies within a client, and whether
+    any client has two rows.
+    """
+
+    cells: str
+    reason: str | None
+    varies: bool
+    repeats: bool
+
+
+class TableLook(Description):
+    """A table: rows, columns that may be features, and what clients and labels are."""
+
+    rows: Count
+    client_kind: Annotated[str, Field(pattern="^(text|whole)$")]
+    columns: dict[str, ColumnLook]
+
+
+class NumberSums(Description):
+    """A column of numbers: training cells there and missing, mean, sum of squares about it, the
+    largest size, and of dates the first day.
+    """
+
+    count: Count
+    missing: Count
+    mean: Annotated[float, Field(ge=-LARGEST_SIZE, le=LARGEST_SIZE)]
+    squares: Annotated[float, Field(ge=0, le=LARGEST_SIZE**2 * 1e12)]
+    largest: Size
+    first: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
+
+
+class LevelCounts(Description):
+    """A category: training rows by level, and of all levels that are too rare to be told."""
+
+    levels: dict[str, Count]
+    rare: Count
+
+
+class TableSums(Description):
+    """All columns, the label, and how many rows there are, train, are dropped or are filled."""
+
+    rows: Count
+    training: Count
+    dropped: Count
+    filled: dict[str, Count]
+    numbers: dict[str, NumberSums]
+    categories: dict[str, LevelCounts]
+    label_kind: str
+    label_values: Count
+    task: Annotated[str, Field(pattern="^(classification|regression)$")]
+    classes: list[bool | int | str] | None
+
+
 Head = NDArray[np.floating[Any]]
 ROOM = 4096  # bytes that the header of an array may take beside its numbers
 WRITTEN = r"[0-9][0-9A-Za-z.+]{0,30}"  # what a version looks like in a log
@@ -222,10 +329,13 @@ class Trouble:
 
 
 class Change(NamedTuple):
-    """How a node's clients would move the shared head, and on how many training samples."""
+    """How a node's clients would move the shared head, on how many training samples, and what else
+    they send.
+    """
 
     step: NDArray[np.float64]
     samples: int
+    sent: Any = None
 
 
 def array_in(data: bytes, shape: tuple[int, ...], what: str = "head") -> Head:
@@ -309,24 +419,24 @@ def scores_in(
 
 
 def shorten_changes(
-    changes: Mapping[int, Change], clip: float
+    changes: Mapping[int, Change], bound: float
 ) -> tuple[dict[int, Change], dict[int, float]]:
-    """Changes no longer than `clip` times the median length, and by node what was cut to which
+    """Changes no longer than `bound` times the median length, and by node what was cut to which
     share of its length.
 
     >>> usual = {node: Change(np.full((4, 1), 0.5), 10) for node in (1, 2)}
-    >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, clip=10)
+    >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, bound=10)
     >>> cut, float(np.linalg.norm(changes[3].step))
     ({3: 0.01}, 10.0)
     """
     with np.errstate(over="ignore"):  # a length beyond all numbers is cut to nothing
         lengths = {node: float(np.linalg.norm(change.step)) for node, change in changes.items()}
-    if clip <= 0 or len(lengths) < JUDGES:
+    if bound <= 0 or len(lengths) < JUDGES:
         return dict(changes), {}
-    longest = clip * float(np.median(list(lengths.values())))
+    longest = bound * float(np.median(list(lengths.values())))
     cut = {node: longest / length for node, length in lengths.items() if length > longest}
     return {
-        node: Change(each.step * cut.get(node, 1.0), each.samples) for node, each in changes.items()
+        node: each._replace(step=each.step * cut.get(node, 1.0)) for node, each in changes.items()
     }, cut
 
 
@@ -340,3 +450,17 @@ def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:
     return np.asarray(
         sum(change.samples / n * change.step for _, change in sorted(changes.items())), np.float64
     )
+
+
+Kind = TypeVar("Kind", bound=Description)
+
+
+def parse_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+    """What a node said, where it is a description of that kind."""
+    text = config_in(content)[name]
+    if not isinstance(text, str) or len(text) > LONGEST:
+        raise RefusedReply("its description is no text, or too long")
+    try:
+        return kind.model_validate_json(text)
+    except ValidationError:
+        raise RefusedReply("its description does not have the declared parts") from None

@@ -17,8 +17,8 @@ evaluate: every client's own head, made from the shared one, kept in a folder of
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -26,20 +26,27 @@ from urllib.parse import quote
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm
+from fedasym.algorithms.methods import pool_shares
+from fedasym.algorithms.registry import is_built_in
 from fedasym.core import __version__
-from fedasym.core.errors import InvalidInput, import_package, one_of, path_of
-from fedasym.core.runtime import replace_file
+from fedasym.core.errors import InvalidInput, MissingColumn, one_of, path_of
+from fedasym.core.runtime import read_arrays, write_arrays
+from fedasym.data.assembly import FieldNames
 from fedasym.data.federation import Federation
 from fedasym.data.samples import TASKS
 from fedasym.data.splits import SPLITS
-from fedasym.deploy.flower.apps import RunConfiguration, parse_classes
+from fedasym.deploy.flower.apps import RunConfiguration, parse_classes, read_rules
 from fedasym.deploy.flower.messages import (
+    COMMON,
+    CROSS,
     FAULT,
+    GRAM,
     HEAD,
     MALFORMED,
+    SENT,
     VERSION,
     Fault,
     NodeFault,
@@ -48,130 +55,34 @@ from fedasym.deploy.flower.messages import (
     content_of,
     find_fault,
     log,
+    pack_state,
     report_as,
+    unpack_state,
 )
+from fedasym.deploy.flower.policy import ANY, NodeTable, Policy, answer_table, limit_classes
+from fedasym.deploy.flower.preparation import Asked, TableAnswer, read_asked
+from fedasym.exact.classes import ClassFit
+from fedasym.exact.estimators import LinearFit
+from fedasym.models import Model, SavedHead
 from fedasym.training.history import ROUNDING
-from fedasym.training.settings import is_size
+from fedasym.training.privacy import clip_move, draw_secret_noise
+from fedasym.training.settings import bind_stage, is_size
 from fedasym.training.twin import (
     Client,
     Head,
+    add_share,
     batch_of,
+    class_counts,
+    first_head,
     local_work,
     mean_loss,
     own_head,
     predictions,
+    sum_products,
 )
 
-FORMAT = "fedasym head 1"
-KEY = "fedasym"  # of the file's metadata
 LONGEST = 80  # characters of a client's name in the name of its file
-
-
-@dataclass(frozen=True, eq=False)
-class SavedHead:
-    """A linear head and what it is of.
-
-    head: (features, outputs), with a last row for the bias where `about` says so.
-    about: bias (whether there is one), classes (names by output, None for values), and how it was
-        made: algorithm, round, run.
-
-    >>> model = SavedHead(np.eye(2), {"bias": False, "classes": ["cat", "dog"]})
-    >>> model.predict([[3.0, 1.0], [0.0, 2.0]]).tolist()
-    ['cat', 'dog']
-    """
-
-    head: NDArray[np.floating[Any]]
-    about: Mapping[str, Any]
-
-    def predict(self, features: ArrayLike) -> NDArray[Any]:
-        """Class names, or values in regression, for samples in rows."""
-        x = np.asarray(features, float)
-        d = len(self.head) - bool(self.about["bias"])
-        if x.ndim == 0 or x.shape[-1] != d or not np.isfinite(x).all():
-            raise InvalidInput(
-                f"features have shape {x.shape}: the last axis must hold {d} features, all finite"
-                " numbers"
-            )
-        outputs = x @ self.head[:d] + (self.head[d] if self.about["bias"] else 0.0)
-        if self.about["classes"] is not None:
-            return np.asarray(np.asarray(self.about["classes"])[outputs.argmax(-1)])
-        return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
-
-    def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors file, whole or not at all; its folder is made if need be."""
-        path = Path(path)
-        library = import_package("safetensors.numpy", "a .safetensors file")
-        held = {KEY: json.dumps({"format": FORMAT, **self.about})}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replace_file(path) as fresh:
-                fresh.write_bytes(
-                    library.save({"head": np.ascontiguousarray(self.head)}, metadata=held)
-                )
-        except OSError as reason:
-            raise InvalidInput(
-                f"{path} cannot be written: {reason.strerror or reason}; name another folder"
-            ) from None
-        return path
-
-    @classmethod
-    def load(cls, path: str | Path) -> SavedHead:
-        """Read what `save` wrote.
-
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     head = SavedHead(np.ones((2, 1)), {"bias": False, "classes": None, "round": 3})
-        ...     path = head.save(folder + "/ann.safetensors")
-        ...     SavedHead.load(path).about["round"]
-        3
-        """
-        safetensors = import_package("safetensors", "a .safetensors file")
-        try:
-            with safetensors.safe_open(str(path), framework="numpy") as file:
-                about = json.loads((file.metadata() or {})[KEY])
-                head = file.get_tensor("head")
-            if about.pop("format") != FORMAT or not is_head(head, about):
-                raise ValueError
-        except (
-            OSError,
-            KeyError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            safetensors.SafetensorError,
-        ):
-            raise InvalidInput(
-                f"{path} is no head that fedasym wrote: name a .safetensors file of a heads folder"
-            ) from None
-        return cls(head, about)
-
-
-def is_head(head: NDArray[Any], about: Mapping[str, Any]) -> bool:
-    """Whether the numbers can be a head of that description: a class per output, a row for a bias.
-
-    >>> (
-    ...     is_head(np.eye(2), {"bias": False, "classes": ["cat", "dog"]}),
-    ...     is_head(np.eye(2), {"bias": False, "classes": ["cat"]}),
-    ... )
-    (True, False)
-    """
-    bias, classes = about["bias"], about["classes"]
-    named = classes is None or (
-        isinstance(classes, list) and all(isinstance(each, str | int | float) for each in classes)
-    )
-    fits = (
-        head.ndim == 2
-        and head.dtype.kind == "f"
-        and len(head) > bool(bias)
-        and bool(np.isfinite(head).all())
-    )
-    return (
-        isinstance(bias, bool)
-        and named
-        and fits
-        and (classes is None or len(classes) == head.shape[1])
-    )
+MEMORY = "client's memory"  # the kind of a file
 
 
 def head_file(folder: Path, algorithm: str, client: Any, identity: int) -> Path:
@@ -192,20 +103,22 @@ MEANING = ("label", "client", "features", "split", "task", "classes")
 SAVED = ".safetensors"  # a federation that its owner saved, with its columns and classes
 SYNTHETIC = "synthetic"
 DRAWN = 30  # clients of a node without data, or of a simulation
+Load = Callable[[Context, Asked], Federation | TableAnswer]
 
 
-def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> Federation:
+def load_clients(
+    node_config: Mapping[str, Any], run_config: Mapping[str, Any], asked: Asked | None = None
+) -> Federation | TableAnswer:
     """The clients of a node, read from the file or folder that its `data-path` names, in any format
-    of `fedasym.datasets.read`.
+    of `fedasym.datasets.read`; of a table without a recipe, what it says to make one.
 
     label, client, features, split, task, classes: as `read` takes them, from the run config for all
         nodes alike; what the node config says goes first. Empty words count as not said; several
-        features or classes are separated by commas. Labels that are classes need `classes`, unless
-        a saved federation has its own.
+        features or classes are separated by commas. What the owner's policy does not allow is
+        refused.
     partition-id, num-partitions: take every so many-th client of the file only. data-path
     "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path.
-    Such clients
-        alone have a `truth`.
+    Such clients alone have a `truth`. asked: what a message asks of a table.
 
     >>> first, second = (
     ...     load_clients({"partition-id": k, "num-partitions": 2}, {}) for k in range(2)
@@ -224,6 +137,7 @@ def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
     with report_as(Fault.BAD_CONFIGURATION):
         options = read_options(node_config, run_config)
         path = path_of("data-path", place)
+        policy = Policy.of(node_config)
     if place == SYNTHETIC:
         drawn = draw_trial_clients(options.get("task"))
         return replace(
@@ -234,7 +148,13 @@ def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
         federation = read(path)
         check_classes(federation, options.get("classes"))
     else:
-        federation = read(path, **options | numeric_options(path, options))
+        check_columns(policy, node_config, options)
+        if (table := find_table(path, options, node_config, run_config, policy)) is not None:
+            try:
+                return answer_table(table, asked or Asked())
+            except InvalidInput as reason:
+                raise reason if isinstance(reason, NodeFault) else reason.at(path) from reason
+        federation = read(path, **options)
         if federation.task == "classification" and "classes" not in options:
             raise NodeFault(
                 Fault.NO_CLASSES,
@@ -242,34 +162,78 @@ def load_clients(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
                 ' run config or in this node\'s --node-config, or task="regression" where whole'
                 " numbers are meant as numbers",
             )
+    limit_classes(policy, len(federation.classes or ()))
     return replace(partition_of(federation, node_config), truth=None)
 
 
-def numeric_options(path: Path, options: Mapping[str, Any]) -> dict[str, Any]:
-    """How to read a table so that all nodes make the same features of it: columns of numbers, as
-    they are.
+def check_columns(
+    policy: Policy, node_config: Mapping[str, Any], options: Mapping[str, Any]
+) -> None:
+    """Refuse columns that the owner does not let be label, client or split."""
+    label, client = options.get("label", "label"), options.get("client", "client")
+    for rule, name in (("labels", label), ("clients", client)):
+        if not policy.allows(rule, name):
+            raise NodeFault(
+                Fault.NOT_ALLOWED,
+                f"the run names the column {name!r}, and the policy does not list it in {rule}",
+            )
+    if options.get("split", "split") not in ("split", node_config.get("split")):
+        raise NodeFault(Fault.NOT_ALLOWED, "split is named by the run: the node config may name it")
 
-    Nodes know nothing of each other's rows: a scale, the levels of a category, and what is constant
-    or an identifier would be different on each.
-    """
-    from fedasym.data.formats import TABLES, find_files
-    from fedasym.data.frames import read_file
+
+def find_table(
+    path: Path,
+    options: Mapping[str, Any],
+    node_config: Mapping[str, Any],
+    run_config: Mapping[str, Any],
+    policy: Policy,
+) -> NodeTable | None:
+    """A table of columns with one value a row, whose features are still to be prepared, or None."""
+    from fedasym.data.formats import TABLES, find_files, read_tables
+    from fedasym.data.frames import has_lists
 
     sources, kind = find_files(path)
     if kind not in TABLES:
-        return {}
-    frame = read_file(sources[0].file, names=[options.get("client", "client")])
-    listed = options.get("features")
-    named = [listed] if isinstance(listed, str) else listed
-    taken = {*(options.get(name, name) for name in ("label", "client", "split")), "split", "mask"}
-    columns = named or [
-        name for name in frame.columns if name not in taken and frame[name].dtype.is_numeric()
-    ]
-    if not columns or any(
-        name in frame.columns and frame[name].dtype.is_nested() for name in columns
-    ):
-        return {"scale": "none"}
-    return {"features": columns, "roles": dict.fromkeys(columns, "number"), "scale": "none"}
+        return None
+    named = options.get("features")
+    listed = [named] if isinstance(named, str) else named
+    label, client = options.get("label", "label"), options.get("client", "client")
+    held = read_tables(sources, FieldNames(label, client, listed), options.get("split"), 0)
+    if has_lists(held["frame"], label, client, listed, held["split"], held.get("mask")):
+        return None
+    with report_as(Fault.BAD_CONFIGURATION):
+        rules = read_rules(run_config) | {name: options.get(name) for name in ("task", "classes")}
+    theirs = rules["features"]  # the run's names of the columns, where the node has other ones
+    renamed = {}
+    if listed and theirs and len(listed) == len(theirs):
+        renamed = {name: own for name, own in zip(theirs, listed, strict=True) if name != own}
+        held |= {"frame": rename_columns(held["frame"], renamed), "features": theirs}
+    return NodeTable(held, rules, policy, read_part(node_config), renamed)
+
+
+def rename_columns(frame: Any, names: Mapping[str, str]) -> Any:
+    """A frame whose columns have the run's names in place of its own."""
+    check_all = [own for own in names.values() if own not in frame.columns]
+    if check_all:
+        raise MissingColumn(f"unknown features column {check_all[0]!r}")
+    return frame.drop(name for name in names if name in frame.columns).rename(
+        {own: name for name, own in names.items()}
+    )
+
+
+def read_part(node_config: Mapping[str, Any]) -> tuple[int, int]:
+    """Which clients of the file are this node's: the first, and every so many-th from there."""
+    if "partition-id" not in node_config:
+        return 0, 1
+    first = node_config["partition-id"]
+    step = node_config.get("num-partitions", 1)
+    if not (isinstance(first, int) and isinstance(step, int) and 0 <= first < step):
+        raise NodeFault(
+            Fault.BAD_CONFIGURATION,
+            f"partition-id is {first!r} of num-partitions {step!r}: it must be a whole number from"
+            f" 0 to {step!r} - 1",
+        )
+    return first, step
 
 
 def draw_trial_clients(task: str | None) -> Federation:
@@ -323,16 +287,9 @@ def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None
 
 def partition_of(federation: Federation, node_config: Mapping[str, Any]) -> Federation:
     """Every `num-partitions`-th client from `partition-id` on; by default all of them."""
-    if "partition-id" not in node_config:
+    first, step = read_part(node_config)
+    if step == 1:
         return federation
-    first = node_config["partition-id"]
-    step = node_config.get("num-partitions", 1)
-    if not (isinstance(first, int) and isinstance(step, int) and 0 <= first < step):
-        raise NodeFault(
-            Fault.BAD_CONFIGURATION,
-            f"partition-id is {first!r} of num-partitions {step!r}: it must be a whole number from"
-            f" 0 to {step!r} - 1",
-        )
     if first >= len(federation):
         raise NodeFault(
             Fault.BAD_CONFIGURATION,
@@ -372,10 +329,19 @@ def heads_folder(node_config: Mapping[str, Any]) -> Path:
 
 
 def introduce_clients(
-    message: Message, context: Context, federation: Federation, algorithm: str | Algorithm
+    message: Message, context: Context, load: Load, algorithm: str | Algorithm
 ) -> Message:
-    """Reply with the node's clients and sizes; no name, no sample, no label."""
-    protocol = read_configuration(algorithm, context).protocol
+    """Reply with the node's clients and sizes, or first with what its table says for a recipe; no
+    name of a client, no sample, no label.
+
+    Where clients add their class shares to scores, the node tells how many training samples of each
+    class its clients have together.
+    """
+    configuration = read_configuration(algorithm, context)
+    protocol = configuration.protocol
+    federation = load(context, read_asked(message.content))
+    if isinstance(federation, TableAnswer):
+        return reply_for_recipe(message, federation)
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {
         "dimension": federation.dimension,
@@ -394,14 +360,36 @@ def introduce_clients(
         "tested": tested,
         **counted,
     }
+    if configuration.algorithm.correction is not None:
+        rows = np.flatnonzero(federation.split == SPLITS.index("train"))
+        labels = class_counts(federation, rows, protocol.count_padding)
+        told["labels"] = [int(each) for each in labels]
     return Message(content_of(config=told), reply_to=message)
 
 
+def reply_for_recipe(message: Message, answer: TableAnswer) -> Message:
+    """What a node says of its table before there is a recipe."""
+    told = {VERSION: __version__, **answer.config}
+    return Message(content_of(answer.arrays, told), reply_to=message)
+
+
+def load_prepared(message: Message, context: Context, load: Load) -> Federation:
+    """The node's clients with features as the server's recipe makes them."""
+    federation = load(context, read_asked(message.content))
+    if isinstance(federation, TableAnswer):
+        raise NodeFault(Fault.BAD_MESSAGE, "the message has no recipe for this node's table")
+    return federation
+
+
 def train_clients(
-    message: Message, context: Context, federation: Federation, algorithm: str | Algorithm
+    message: Message, context: Context, load: Load, algorithm: str | Algorithm
 ) -> Message:
-    """Reply with W + sum_j n_j (w_j - W) / sum_j n_j over the drawn clients j of this node."""
+    """Reply with W + sum_j n_j (w_j - W) / sum_j n_j over the drawn clients j of this node, and the
+    mean of what else they send. With privacy every move is clipped, the reply has their sum, and
+    the node adds noise where it is told to.
+    """
     configuration = read_configuration(algorithm, context)
+    federation = load_prepared(message, context, load)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
     drawn = read_drawn(
         message.content,
@@ -411,44 +399,78 @@ def train_clients(
             )
         ),
     )
+    if configuration.algorithm.server.reads_sums:
+        return send_sums(message, [client for client, _ in drawn])
+    memory = ClientMemory.of(message.content, context, federation, configuration)
     change = np.zeros_like(shared)
-    samples = 0
+    samples = sum(client.n for client, _ in drawn)
+    sent: Any = None
     for client, turn in drawn:
-        w = local_work(configuration.algorithm, client, shared, round_ - 1, turn).head
-        change, samples = change + client.n * (w - shared), samples + client.n
-    head = (shared + change / samples).astype(configuration.precision)
-    return Message(content_of({HEAD: head}, metrics={"num-examples": samples}), reply_to=message)
+        kept = memory.read(client, round_ - 1)
+        work = local_work(configuration.algorithm, client, shared, round_ - 1, turn, kept)
+        memory.write(client, round_, work.kept)
+        change = change + weigh_move(configuration, client, work.head - shared, samples)
+        sent = add_share(sent, client.n / samples, work.sent)
+    if configuration.noise_on_nodes:
+        change = change + local_noise(configuration, shared.shape)
+    head = (shared + change).astype(configuration.precision)
+    form, beside = pack_state(sent, SENT)
+    told = {} if form is None else {SENT: json.dumps(form)}
+    metrics = {"num-examples": samples}
+    return Message(content_of({HEAD: head, **beside}, told, metrics), reply_to=message)
+
+
+def send_sums(message: Message, clients: Sequence[Client]) -> Message:
+    """Reply with X'X and X'Y over all training samples of these clients, from which one round finds
+    the ridge head.
+    """
+    total = sum_products(clients)
+    metrics = {"num-examples": sum(client.n for client in clients), "counted": total.samples}
+    arrays = {GRAM: total.gram, CROSS: total.cross}
+    return Message(content_of(arrays, {}, metrics), reply_to=message)
+
+
+def weigh_move(
+    configuration: RunConfiguration, client: Client, move: Head, samples: int
+) -> NDArray[np.float64]:
+    """A client's part of its node's change: by samples; with privacy, clipped and alike."""
+    privacy = configuration.settings.privacy
+    if privacy is None:
+        return np.asarray(client.n / samples * move)
+    assert privacy.clip is not None
+    whole = move if np.isfinite(move).all() else np.zeros_like(move)  # NaN would tell of a client
+    return np.asarray(clip_move(whole, privacy.clip)[0])
+
+
+def local_noise(configuration: RunConfiguration, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """What a node adds to its sum of moves: enough for all rounds, whoever is drawn in them."""
+    privacy = configuration.settings.privacy
+    assert privacy is not None
+    assert privacy.clip is not None
+    multiplier = privacy.find_multiplier(configuration.settings.rounds, 1, 1)
+    return np.asarray(multiplier * privacy.clip * draw_secret_noise(shape))
 
 
 def evaluate_clients(
-    message: Message, context: Context, federation: Federation, algorithm: str | Algorithm
+    message: Message, context: Context, load: Load, algorithm: str | Algorithm
 ) -> Message:
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
     configuration = read_configuration(algorithm, context)
+    federation = load_prepared(message, context, load)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
-    name = configuration.algorithm.name
-    folder = heads_folder(context.node_config)
-    about = {
-        "algorithm": name,
-        "round": round_,
-        "run": context.run_id,
-        "seed": configuration.seed,
-        "bias": configuration.protocol.intercept,
-    }
-    about["classes"] = None if federation.classes is None else list(federation.classes)
+    memory = ClientMemory.of(message.content, context, federation, configuration)
+    pooled = None
+    if configuration.algorithm.correction is not None:
+        pooled = read_pooled(message.content, federation)
+    keeper = HeadKeeper(context, federation, configuration, round_)
     own = HeadScores()
     theirs = HeadScores()
     validated = HeadScores()
     hurt = 0
     for client in working_clients(federation, configuration):
-        head = own_head(configuration.algorithm, client, shared, round_)
-        if np.isfinite(
-            head
-        ).all():  # one that diverged replaces none that works; the server hears of it in the scores
-            with report_as(Fault.UNWRITABLE_HEADS):
-                SavedHead(head, about | {"client": client.name}).save(
-                    head_file(folder, name, client.name, int(client.identity))
-                )
+        kept = memory.read(client, round_)
+        head = own_head(configuration.algorithm, client, shared, round_, kept, pooled)
+        keeper.keep(client, head)
         mine, others = score_head(client, head, "test"), score_head(client, shared, "test")
         own, theirs, validated = (
             own.plus(mine),
@@ -456,6 +478,7 @@ def evaluate_clients(
             validated.plus(score_head(client, head, "validation")),
         )
         hurt += mine.worse_than(others, federation.task)
+    keeper.keep_model(shared)
     told: dict[str, float] = {
         "num-examples": own.counted,
         "num-validation-examples": validated.counted,
@@ -466,10 +489,163 @@ def evaluate_clients(
     return Message(content_of(metrics=told), reply_to=message)
 
 
+class HeadKeeper:
+    """Keeps clients' own heads on the node: one file each, and one for all that `fedasym apply`
+    uses.
+
+    A head that diverged replaces none that works; the server hears of it in the scores.
+    """
+
+    def __init__(
+        self, context: Context, federation: Federation, configuration: RunConfiguration, round_: int
+    ) -> None:
+        self.federation, self.configuration = federation, configuration
+        self.folder = heads_folder(context.node_config)
+        first, step = read_part(context.node_config)
+        self.part = f".{first}" if step > 1 else ""
+        self.heads: dict[Any, tuple[Head, int]] = {}
+        algorithm = configuration.algorithm
+        classes = None if federation.classes is None else list(federation.classes)
+        self.about = {
+            "algorithm": algorithm.name,
+            "round": round_,
+            "run": context.run_id,
+            "seed": configuration.seed,
+            "bias": configuration.protocol.intercept or algorithm.correction is not None,
+            "classes": classes,
+        }
+
+    def keep(self, client: Client, head: Head) -> None:
+        """One client's own head."""
+        if not np.isfinite(head).all():
+            return
+        self.heads[client.name] = head, client.n
+        name = self.configuration.algorithm.name
+        with report_as(Fault.UNWRITABLE_HEADS):
+            SavedHead(head, self.about | {"client": client.name}).save(
+                head_file(self.folder, name, client.name, int(client.identity))
+            )
+
+    def keep_model(self, shared: Head) -> None:
+        """All heads of this node in one file, with the recipe of their features."""
+        data, algorithm = self.federation, self.configuration.algorithm
+        if data.sequences or not self.heads or (data.classes is None and data.outputs > 1):
+            return
+        samples = {name: n for name, (_, n) in self.heads.items()}
+        personal = {name: np.asarray(head, float) for name, (head, _) in self.heads.items()}
+        intercept = bool(self.about["bias"])
+        common = np.zeros((data.dimension + intercept, data.outputs))
+        common[: len(shared)] = shared  # class shares add an intercept to clients' own heads alone
+        fit: LinearFit | ClassFit
+        if data.classes is None:
+            own = {name: head[:, 0] for name, head in personal.items()}
+            total = max(sum(samples.values()), 1)
+            weights = {name: n / total for name, n in samples.items()}
+            fit = LinearFit(
+                algorithm, common[:, 0], own, weights, samples, None, None, None, None, intercept
+            )
+        else:
+            fit = ClassFit(
+                algorithm, data.classes, common, personal, samples, None, None, intercept
+            )
+        why = f"Trained in a federation, round {self.about['round']}."
+        name = f"{quote(algorithm.name, safe='')}{self.part}.safetensors"
+        with report_as(Fault.UNWRITABLE_HEADS):
+            Model(fit, data.names, data.recipe, why).save(self.folder / name)
+
+
+class ClientMemory:
+    """What clients keep from round to round, on their node alone; most algorithms keep nothing.
+
+    A file per client has what it kept after the rounds in which it was drawn, from the last round
+    that the server has saved on: a run that is resumed finds it as it was then. token: of the run,
+    which a resumed one has again.
+    """
+
+    def __init__(
+        self, folder: Path | None, stage: Any, first: Head, common: Any, token: str, saved: int
+    ) -> None:
+        self.folder, self.stage, self.first, self.common = folder, stage, first, common
+        self.token, self.saved = token, saved
+
+    @classmethod
+    def of(
+        cls,
+        content: RecordDict,
+        context: Context,
+        federation: Federation,
+        configuration: RunConfiguration,
+    ) -> ClientMemory:
+        """The memory of a run's clients, and what the server tells of its own."""
+        stage = bind_stage(
+            configuration.algorithm.server, configuration.settings, configuration.protocol
+        )
+        first = first_head(
+            federation, configuration.protocol, configuration.seed, configuration.precision
+        ).astype(np.float64)
+        if not stage.keeps_client():
+            return cls(None, stage, first, None, "", 0)
+        name = quote(configuration.algorithm.name, safe="")
+        folder = heads_folder(context.node_config) / f"{name}.memory"
+        with report_as(Fault.BAD_MESSAGE, MALFORMED):
+            told = config_in(content)
+            form = json.loads(told[COMMON])
+            common = unpack_state(form, COMMON, lambda each: array_of(content, each))
+            return cls(folder, stage, first, common, str(told["token"]), int(told["saved"]))
+
+    def read(self, client: Client, round_: int) -> tuple[Any, Any]:
+        """What a client and the server keep after so many rounds."""
+        if self.folder is None:
+            return None, None
+        held = self.versions(client)
+        rounds = [each for each in held if each <= round_]
+        kept = held[max(rounds)] if rounds else self.stage.init_client(self.first)
+        return kept, self.common
+
+    def versions(self, client: Client) -> dict[int, Any]:
+        """What a client kept after which rounds of this run."""
+        path = self.path(client)
+        if not path.is_file():
+            return {}
+        arrays, about = read_arrays(path, MEMORY)
+        if about.get("token") != self.token:
+            return {}
+        return {
+            int(round_): unpack_state(form, str(round_), arrays.__getitem__)
+            for round_, form in about["forms"].items()
+        }
+
+    def write(self, client: Client, round_: int, kept: Any) -> None:
+        """Remember what a client keeps after a round."""
+        if self.folder is None:
+            return
+        held = {each: state for each, state in self.versions(client).items() if each < round_}
+        last = max((each for each in held if each <= self.saved), default=0)
+        held = {each: state for each, state in held.items() if each >= last} | {round_: kept}
+        forms: dict[str, Any] = {}
+        arrays: dict[str, NDArray[Any]] = {}
+        for each, state in held.items():
+            forms[str(each)], packed = pack_state(state, str(each))
+            arrays |= packed
+        with report_as(Fault.UNWRITABLE_HEADS):
+            write_arrays(self.path(client), MEMORY, arrays, {"token": self.token, "forms": forms})
+
+    def path(self, client: Client) -> Path:
+        """The client's file."""
+        assert self.folder is not None
+        return self.folder / f"{int(client.identity):016x}.safetensors"
+
+
 def read_configuration(algorithm: str | Algorithm, context: Context) -> RunConfiguration:
-    """The run as its config tells it."""
+    """The run as its config tells it, where the owner allows its algorithm."""
     with report_as(Fault.BAD_CONFIGURATION):
-        return RunConfiguration.of(algorithm, context.run_config)
+        found = RunConfiguration.of(algorithm, context.run_config)
+        listed = Policy.of(context.node_config).algorithms
+    name = found.algorithm.name
+    own = all(is_built_in(type(stage)) for stage in found.algorithm.stages)
+    if not (own if not listed else ANY in listed or name in listed):
+        raise NodeFault(Fault.NOT_ALLOWED, f"the policy does not list the algorithm {name!r}")
+    return found
 
 
 def read_head_and_round(
@@ -487,6 +663,15 @@ def read_head_and_round(
         if not is_size(round_, 1):
             raise ValueError("server-round is no number of a round")
         return shared, int(round_)
+
+
+def read_pooled(content: RecordDict, federation: Federation) -> NDArray[np.float64]:
+    """The shares of the classes among all nodes' samples, from the counts that the server sends."""
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        counts = config_in(content)["labels"]
+        if len(counts) != federation.outputs or not all(is_size(each, 0) for each in counts):
+            raise ValueError("labels are no counts of the classes")
+        return pool_shares(counts)
 
 
 def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple[Client, int]]:
@@ -537,7 +722,7 @@ def score_head(client: Client, head: Head, split: str) -> HeadScores:
     D = batch_of(
         federation,
         federation.rows(client.name, split),
-        protocol.intercept,
+        len(head) > federation.dimension,
         protocol.count_padding,
         head.dtype,
     )

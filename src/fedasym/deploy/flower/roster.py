@@ -21,6 +21,7 @@ from flwr.serverapp import Grid
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import plural
+from fedasym.core.privacy import Privacy
 from fedasym.deploy.flower.messages import (
     CONFIG,
     FAULT,
@@ -31,7 +32,7 @@ from fedasym.deploy.flower.messages import (
     check_version,
     log,
 )
-from fedasym.training.plans import cohorts
+from fedasym.training.plans import cohorts, draw_by_chance
 from fedasym.training.twin import COHORT
 
 PAUSE = 0.5  # seconds between two looks for replies
@@ -91,6 +92,11 @@ UNLOADED = Trouble(
     " says more",
     True,
 )
+REFUSED_APP = Trouble(
+    "its owner does not allow this app: the owner may list the digest that `fedasym digest` prints"
+    " for it",
+    True,
+)
 
 
 def sort_replies(
@@ -124,6 +130,8 @@ def trouble_in(reply: Message) -> Trouble | None:
     if reply.has_error():
         if reply.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION:
             return UNLOADED
+        if reply.error.code == ErrorCode.INVALID_FAB:
+            return REFUSED_APP
         return Trouble(
             f"it failed (Flower's error {reply.error.code}); the node's own log says more"
         )
@@ -237,7 +245,7 @@ class Node:
 
     clients: training samples by the hash of the client's name. tested: how many have test samples.
     validation, test: predictions that these samples count for. synthetic: whether its clients are
-        drawn, not real.
+        drawn, not real. labels: training samples of each class, where the run asks for them.
     """
 
     kind: DataKind
@@ -246,6 +254,7 @@ class Node:
     validation: int
     test: int
     synthetic: bool
+    labels: tuple[int, ...] = ()
 
     @classmethod
     def of(cls, told: Mapping[str, Any]) -> Node:
@@ -294,9 +303,13 @@ class Node:
         kind = (told["dimension"], told["outputs"], str(told.get("task"))[:20])
         check_kind(*kind)
         counts = (told["tested"], told["validation"], told["test"])
-        return cls(
-            kind, dict(zip(names, samples, strict=True)), *counts, told.get("synthetic") is True
-        )
+        labels = told.get("labels", [])
+        if not isinstance(labels, list) or not (
+            all(map(is_sample_count, labels)) and len(labels) in (0, told["outputs"])
+        ):
+            raise RefusedReply("its labels must be a count of samples for each class")
+        clients = dict(zip(names, samples, strict=True))
+        return cls(kind, clients, *counts, told.get("synthetic") is True, tuple(labels))
 
 
 def check_kind(dimension: int, outputs: int, task: str) -> None:
@@ -371,6 +384,11 @@ class NodeRoster:
                 refused[node] = Trouble(str(reason), permanent=True)
         return refused
 
+    def class_totals(self) -> list[int]:
+        """Training samples of each class on all nodes that ever took part."""
+        told = [node.labels for node in self.met.values() if node.labels]
+        return [sum(column) for column in zip(*told, strict=True)]
+
     def doubles(self, new: Set[int]) -> dict[str, list[int]]:
         """Clients of new nodes that other nodes have too, with all of these nodes."""
         owners: dict[str, list[int]] = {}
@@ -382,13 +400,18 @@ class NodeRoster:
         }
 
     def draw(
-        self, connected: Iterable[int], seed: int, round_: int, cohort: int | None
+        self,
+        connected: Iterable[int],
+        seed: int,
+        round_: int,
+        cohort: int | None,
+        privacy: Privacy | None = None,
     ) -> dict[int, dict[str, int]]:
         """The clients drawn in a round, of those with training samples on connected nodes, and how
         often each was before.
 
         The same clients as `fedasym.train` draws from the same ones: they depend on the seed, the
-        round and the names alone.
+        round and the names alone. privacy: where it says how; each by itself, or so many of them.
         """
         there = [node for node in sorted(connected) if node in self.nodes]
         able = [
@@ -401,9 +424,12 @@ class NodeRoster:
             return {}
         identities = np.array([int(name, 16) for _, name in able], np.uint64)
         drawn: dict[int, dict[str, int]] = {}
-        for place in cohorts(
-            seed, identities, round_ + 1, min(cohort or COHORT, len(able)), first=round_
-        )[0]:
+        size = min(cohort or COHORT, len(able))
+        if privacy is not None and privacy.sampling == "poisson":
+            places = draw_by_chance(size, seed, identities, round_ + 1, round_)[0]
+        else:
+            places = cohorts(seed, identities, round_ + 1, size, first=round_)[0]
+        for place in places[places >= 0]:
             node, name = able[place]
             drawn.setdefault(node, {})[name] = self.turns[name]
             self.turns[name] += 1

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple
+from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,11 +22,21 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm
-from fedasym.deploy.flower.apps import RunConfiguration
+from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import whole
+from fedasym.core.privacy import Privacy, Release, spend_together
+from fedasym.core.runtime import read_arrays, write_arrays
+from fedasym.data.recipe import Recipe
+from fedasym.deploy.flower.apps import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
+    COMMON,
+    CROSS,
+    GRAM,
     HEAD,
+    SENT,
     Change,
     RefusedReply,
     Trouble,
@@ -34,10 +48,12 @@ from fedasym.deploy.flower.messages import (
     log,
     mean_change,
     metrics_in,
+    pack_state,
     scores_in,
     shorten_changes,
+    unpack_state,
 )
-from fedasym.deploy.flower.nodes import SavedHead
+from fedasym.deploy.flower.preparation import Preparation, Reading
 from fedasym.deploy.flower.roster import (
     SILENT,
     Attendance,
@@ -46,18 +62,26 @@ from fedasym.deploy.flower.roster import (
     Node,
     NodeRoster,
     describe_data,
+    is_sample_count,
     log_troubles,
     sort_replies,
 )
-from fedasym.training.settings import bind_stage, named_settings
-from fedasym.training.twin import start_head
+from fedasym.exact.outputs import GramSums
+from fedasym.models import SavedHead
+from fedasym.training.privacy import clip_move, draw_secret_noise
+from fedasym.training.settings import Settings, bind_stage, named_settings
+from fedasym.training.twin import COHORT, add_share, start_head
 
 Reply = TypeVar("Reply")
 
 
+ROUNDING = 1e-3  # of a budget: what accountants of one round and of all may differ by
+STATE = "federated run"  # the kind of the file that a run goes on from
+FREE = ("rounds", "evaluate_every")  # settings that a resumed run may change
+
+
 class Personalized(Strategy):
-    """Any algorithm of `fedasym.train` that shares something, with cohorts from whoever is
-    connected.
+    """Any algorithm of `fedasym.train`, with cohorts from whoever is connected.
 
     >>> strategy = Personalized("rtfa", {"rounds": 3, "ridge": 0.5})
     >>> strategy.configuration.settings.ridge
@@ -67,11 +91,22 @@ class Personalized(Strategy):
     def __init__(self, algorithm: str | Algorithm, config: Mapping[str, Any]) -> None:
         self.configuration = RunConfiguration.of(algorithm, config)
         told = self.configuration
+        self.path = Path(str(config.get("shared-path") or "shared.safetensors"))
         self.attendance = Attendance(told.min_nodes, told.timeout)
         self.roster = NodeRoster(None if told.classes is None else len(told.classes))
+        rules = read_rules(config) | {"classes": told.classes}
+        self.preparation = Preparation(rules, told.min_nodes)
+        self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
+        self.head: NDArray[Any] = self.shared  # and what came of it
+        self.common: Any = None  # what the server keeps between rounds, for most nothing
+        self.token = secrets.token_hex(8)  # of this run and of those that go on from it
+        self.done = 0  # rounds of the run that this one goes on from
+        self.saved = 0  # the last round whose state is on disk
+        self.connected: list[int] = []  # nodes that took part in the round's draw
         self.drawn: dict[int, dict[str, int]] = {}
         self.tested: list[int] = []
+        self.private = PrivateAverage.of(told)
 
     @property
     def rounds(self) -> int:
@@ -98,18 +133,33 @@ class Personalized(Strategy):
     def train(self, grid: Grid) -> Result:
         """Meet the nodes and run all rounds; as Flower's `start`, returns head and metrics."""
         looking = Attentive(grid)
-        return self.start(looking, self.meet(looking), num_rounds=self.rounds, timeout=self.timeout)
+        if self.configuration.resume:
+            self.resume()
+        first = self.meet(looking)
+        left = self.rounds - self.done
+        if left <= 0:
+            log.info("All %d rounds are done already", self.rounds)
+            return Result(arrays=first)
+        result = self.start(looking, first, num_rounds=left, timeout=self.timeout)
+        result.arrays = result.arrays or head_record(self.head)  # of no round that moved it
+        return result
 
     def meet(self, grid: Grid) -> ArrayRecord:
         """Wait for enough nodes, let them introduce themselves; returns the first shared head."""
         self.present(grid)
         d, outputs, _ = self.kind
-        log.info("Training %s on %s", self.configuration.algorithm.name, self.data)
-        return head_record(
-            start_head(
-                d, outputs, self.configuration.protocol, self.configuration.seed, self.precision
+        told = self.configuration
+        log.info("Training %s on %s", told.algorithm.name, self.data)
+        first = start_head(d, outputs, told.protocol, told.seed, self.precision)
+        if not self.done:
+            self.head = first
+            self.common = self.stage.first_memory(np.asarray(first, np.float64), ())
+        elif self.head.shape != first.shape:
+            raise InvalidInput(
+                f"{self.state_path} has a head of shape {self.head.shape}, and the nodes' data take"
+                f" {first.shape}: name another shared-path, or leave out resume"
             )
-        )
+        return head_record(self.head)
 
     def present(self, grid: Grid) -> list[int]:
         """The connected nodes that have introduced themselves, once there are enough."""
@@ -117,11 +167,17 @@ class Personalized(Strategy):
 
     def introduce(self, grid: Grid, new: list[int]) -> dict[int, Trouble]:
         """Let nodes tell what they have; returns what is wrong with which."""
-        messages = [
-            Message(RecordDict(), node, MessageType.QUERY, ttl=self.timeout) for node in new
-        ]
-        replies = grid.send_and_receive(messages, timeout=self.timeout)
-        told, troubles = sort_replies(replies, new, lambda _, content: Node.of(config_in(content)))
+
+        def ask(told: Mapping[int, Mapping[str, Any]], read: Reading) -> Any:
+            messages = [
+                Message(content_of(config=each), node, MessageType.QUERY, ttl=self.timeout)
+                for node, each in told.items()
+            ]
+            return sort_replies(grid.send_and_receive(messages, timeout=self.timeout), told, read)
+
+        told, troubles = self.preparation.introduce(
+            new, len(self.roster.nodes), ask, lambda _, content: Node.of(config_in(content))
+        )
         troubles |= self.roster.add_all(told)
         for node in sorted(set(told) & set(self.roster.nodes)):
             clients = self.roster.nodes[node].clients
@@ -157,69 +213,103 @@ class Personalized(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Draw clients among those of connected nodes; a node hears of its own ones alone."""
-        connected = self.present(grid)
-        settings = self.configuration.settings
+        self.connected = connected = self.present(grid)
+        told = self.configuration
         self.shared = np.asarray(arrays[HEAD].numpy(), np.float64)
-        self.drawn = self.roster.draw(
-            connected, self.configuration.seed, server_round - 1, settings.cohort
-        )
-        able = sum(
-            samples > 0
-            for node in connected
-            for samples in self.roster.nodes[node].clients.values()
-        )
+        self.head = np.asarray(arrays[HEAD].numpy())
+        round_ = server_round + self.done
+        self.drawn = {}
+        if told.algorithm.shares_nothing or (self.stage.reads_sums and round_ > 1):
+            return []
+        cohort = self.able(connected) if self.stage.reads_sums else told.settings.cohort
+        # who takes part in a private round must be nobody's guess: a seed is in the app
+        seed = told.seed if self.private is None else int(self.token, 16)
+        chosen = (seed, round_ - 1, cohort, told.settings.privacy)
+        self.drawn = self.roster.draw(connected, *chosen)
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
-            sum(map(len, self.drawn.values())), len(self.drawn), able, len(connected),
+            sum(map(len, self.drawn.values())), len(self.drawn), self.able(connected),
+            len(connected),
         )  # fmt: skip
-        told = {**config, "server-round": server_round}
         return [
             self.message(
                 arrays,
-                told | {"drawn": list(clients), "turns": list(clients.values())},
+                {**config, "drawn": list(clients), "turns": list(clients.values())},
                 node,
                 MessageType.TRAIN,
+                round_,
             )
             for node, clients in self.drawn.items()
         ]
+
+    def able(self, nodes: Iterable[int]) -> int:
+        """How many clients of these nodes have training samples."""
+        return sum(
+            samples > 0 for node in nodes for samples in self.roster.nodes[node].clients.values()
+        )
 
     def aggregate_train(
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The average by samples of the changes that pass the rules; no change if none does."""
+        if not self.drawn and self.private is None:
+            return None, None
+        if self.stage.reads_sums:
+            return self.solve_sums(replies)
+        able = max(self.able(self.connected), 1)
         taken = self.take(replies, self.drawn, self.change_in)
         log.info(
             "aggregate_train: Received %d results and %d failures",
             len(taken),
             len(self.drawn) - len(taken),
         )
-        if not taken:
+        if not taken and self.private is None:
             log.warning(
                 "The shared head stays as it is. If heads have NaN or infinity, lower server-step."
             )
             return None, None
-        changes, cut = shorten_changes(taken, self.configuration.clip)
+        bound = 0.0 if self.private else self.configuration.outlier_bound
+        changes, cut = shorten_changes(taken, bound)
         for node, share in cut.items():
             log.warning(
-                "Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share
+                "Node %d sent a change %.3g times too long: shortened (rule: outlier-bound)",
+                node,
+                1 / share,
             )
-        rules = self.configuration
-        stage = bind_stage(rules.algorithm.server, rules.settings, rules.protocol)
+        drawn = sum(len(self.drawn[node]) for node in changes)
         with np.errstate(over="ignore"):
-            head = stage.update(self.shared, mean_change(changes)).astype(self.precision)
+            moves = {node: (change.step, len(self.drawn[node])) for node, change in changes.items()}
+            mean = (
+                mean_change(changes)
+                if self.private is None
+                else self.private.average(moves, self.shared.shape, able, self.roster.turns)
+            )
+            if mean is None:
+                log.warning("The privacy budget is spent: the shared head stays as it is.")
+                return None, None
+            moved, common = self.stage.move_server(
+                self.shared, mean, self.common, self.mean_sent(changes), drawn / able
+            )
+            head = np.asarray(moved).astype(self.precision)
         if not np.isfinite(head).all():
             log.warning(
                 "The average does not fit %s: the shared head stays as it is. Lower server-step.",
                 self.precision,
             )
             return None, None
+        self.head, self.common = head, common
         told: dict[str, MetricRecordValues] = {
             "num-examples": sum(change.samples for change in changes.values()),
-            "clients": sum(len(self.drawn[node]) for node in changes),
+            "clients": drawn,
             "failed-nodes": len(self.drawn) - len(taken),
             "shortened-nodes": len(cut),
             "change": float(np.linalg.norm(head - self.shared)),
         }
+        if self.private is not None:
+            told["epsilon"] = self.private.epsilon
+            log.info(
+                "Privacy: epsilon %.4g at delta %g is spent", told["epsilon"], self.private.delta
+            )
         return head_record(head), MetricRecord(told)
 
     def change_in(self, node: int, content: RecordDict) -> Change:
@@ -229,31 +319,89 @@ class Personalized(Strategy):
             metrics_in(content), "num-examples", sum(known[name] for name in self.drawn[node])
         )
         arrays = arrays_in(content)
-        if set(arrays) != {HEAD}:
+        form = json.loads(config_in(content).get(SENT, "null"))
+        beside = self.stage.keeps_client() and form is not None
+        if HEAD not in arrays or (not beside and set(arrays) != {HEAD}):
             raise RefusedReply(
                 f"it sent arrays named {', '.join(map(repr, arrays))} instead of {HEAD!r}"
             )
         head = array_in(arrays[HEAD].data, self.shared.shape)
-        return Change(head.astype(np.float64) - self.shared, samples)
+
+        def read(name: str) -> Any:
+            shape = self.shared.shape if tuple(arrays[name].shape) else ()
+            return array_in(arrays[name].data, shape, name).astype(np.float64)
+
+        sent = unpack_state(form, SENT, read) if beside else None
+        return Change(head.astype(np.float64) - self.shared, samples, sent)
+
+    def solve_sums(
+        self, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The ridge head of all nodes' samples, from the sums of products that they send."""
+        taken = self.take(replies, self.drawn, self.sums_in)
+        if not taken:
+            log.warning("No node has sent its sums: the shared head stays as it is")
+            return None, None
+        total = reduce(GramSums.__add__, taken.values())
+        self.head = np.asarray(total.solve(self.stage.get("shared_ridge")), self.precision)
+        told: dict[str, MetricRecordValues] = {
+            "num-examples": total.samples,
+            "clients": sum(len(self.drawn[node]) for node in taken),
+            "failed-nodes": len(self.drawn) - len(taken),
+        }
+        return head_record(self.head), MetricRecord(told)
+
+    def sums_in(self, node: int, content: RecordDict) -> GramSums:
+        """A node's sums of products, by the rules: symmetric, with no square below 0."""
+        known = self.roster.nodes[node].clients
+        told = metrics_in(content)
+        count_in(told, "num-examples", sum(known[name] for name in self.drawn[node]))
+        arrays, (p, outputs) = arrays_in(content), self.shared.shape
+        gram = array_in(arrays[GRAM].data, (p, p), GRAM).astype(np.float64)
+        cross = array_in(arrays[CROSS].data, (p, outputs), CROSS).astype(np.float64)
+        if not np.allclose(gram, gram.T) or (np.diag(gram) < 0).any():
+            raise RefusedReply("its sums of products are not symmetric, or squares are below 0")
+        if not is_sample_count(told.get("counted")):
+            raise RefusedReply(f"its counted is {told.get('counted')!r}: it must be a count")
+        return GramSums(told["counted"], gram, cross, self.configuration.protocol.intercept)
+
+    def mean_sent(self, changes: Mapping[int, Change]) -> Any:
+        """The mean by samples of what clients sent beside their models."""
+        n = max(sum(change.samples for change in changes.values()), 1)
+        sent: Any = None
+        for _, change in sorted(changes.items()):
+            sent = add_share(sent, change.samples / n, change.sent)
+        return np.zeros_like(self.shared) if sent is None else sent
 
     def configure_evaluate(
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """In evaluated rounds every connected node makes and tests its clients' own heads."""
-        self.tested = (
-            self.present(grid) if server_round in self.configuration.settings.evaluated else []
-        )
+        round_ = server_round + self.done
+        self.tested = self.present(grid) if round_ in self.configuration.settings.evaluated else []
         if self.tested:
             log.info("configure_evaluate: Asked all %d nodes", len(self.tested))
-        told = {**config, "server-round": server_round}
-        return [self.message(arrays, told, node, MessageType.EVALUATE) for node in self.tested]
+        told = dict(config)
+        if self.configuration.algorithm.correction is not None:
+            told["labels"] = self.roster.class_totals()
+        return [
+            self.message(arrays, told, node, MessageType.EVALUATE, round_) for node in self.tested
+        ]
 
     def aggregate_evaluate(
         self, server_round: int, replies: Iterable[Message]
     ) -> MetricRecord | None:
-        """Means over all predictions; `hurt`: the share of clients whose own head is worse."""
-        if not self.tested:
-            return None
+        """Means over all predictions; `hurt`: the share of clients whose own head is worse. Here a
+        round ends, and its state is saved.
+        """
+        scores = self.mean_scores(replies) if self.tested else None
+        round_, every = server_round + self.done, self.configuration.save_every
+        if every and (round_ % every == 0 or round_ == self.rounds):
+            self.save_state(round_)
+        return scores
+
+    def mean_scores(self, replies: Iterable[Message]) -> MetricRecord | None:
+        """The nodes' scores together; None where no reply counts."""
         taken = self.take(replies, self.tested, self.scores_of)
         log.info(
             "aggregate_evaluate: Received %d results and %d failures",
@@ -295,29 +443,110 @@ class Personalized(Strategy):
         return scores_in(told, (*names, "hurt"), most)
 
     def message(
-        self, arrays: ArrayRecord, told: Mapping[str, Any], node: int, kind: str
+        self, arrays: ArrayRecord, told: Mapping[str, Any], node: int, kind: str, round_: int
     ) -> Message:
         """The shared head and what to do with it; it expires with the round."""
-        return Message(content_of({HEAD: arrays[HEAD].numpy()}, told), node, kind, ttl=self.timeout)
+        held = {HEAD: arrays[HEAD].numpy()}
+        words = {**told, "server-round": round_, **self.preparation.words}
+        if self.stage.keeps_client():
+            form, common = pack_state(self.common, COMMON)
+            held |= common
+            words |= {COMMON: json.dumps(form), "token": self.token, "saved": self.saved}
+        return Message(content_of(held, words), node, kind, ttl=self.timeout)
 
-    def save(self, arrays: ArrayRecord, path: str | Path) -> Path:
-        """Write the shared head to a .safetensors file for `deploy.flower.nodes.SavedHead.load`."""
+    @property
+    def state_path(self) -> Path:
+        """Where the state is that a run goes on from."""
+        return self.path.with_suffix(".state.safetensors")
+
+    def describe_run(self) -> dict[str, Any]:
+        """What a run that goes on must have in common with the one that it goes on from."""
         told = self.configuration
-        _, outputs, task = self.kind
-        classes = None if task == "regression" else list(told.classes or range(outputs))
-        about = {
+        settings = named_settings(told.settings, told.algorithm)
+        return {
             "algorithm": told.algorithm.name,
-            "bias": told.protocol.intercept,
-            "classes": classes,
-            "data": self.data,
+            "settings": {name: each for name, each in settings.items() if name not in FREE},
+            "protocol": told.protocol.name,
+            "intercept": told.protocol.intercept,
+            "seed": told.seed,
+            "precision": told.precision,
         }
-        head = arrays[HEAD].numpy() if arrays else self.shared  # no round had a reply that counts
-        where = (
-            SavedHead(head, about | {"round": self.rounds, "seed": told.seed}).save(path).resolve()
-        )
+
+    def save_state(self, round_: int) -> None:
+        """Write all that later rounds need, whole or not at all, and the shared head."""
+        form, arrays = pack_state(self.common, COMMON)
+        recipe = self.preparation.recipe
+        about = self.describe_run() | {
+            "round": round_,
+            "token": self.token,
+            "turns": dict(self.roster.turns),
+            "common": form,
+            "recipe": None if recipe is None else recipe.to_json(),
+            "classes": self.preparation.classes,
+            "releases": None if self.private is None else self.private.to_json(),
+        }
+        write_arrays(self.state_path, STATE, {HEAD: self.head, **arrays}, about)
+        self.saved = round_
+        self.save_head(round_)
+
+    def resume(self) -> None:
+        """Take up the state that was saved last, where there is one."""
+        if not self.state_path.is_file():
+            log.info("There is no %s to resume from: starting anew", self.state_path.resolve())
+            return
+        arrays, about = read_arrays(self.state_path, STATE)
+        ours = json.loads(json.dumps(self.describe_run()))
+        if other := [name for name, value in ours.items() if about.get(name) != value]:
+            raise InvalidInput(
+                f"{self.state_path} is of a run with {other[0]} {about.get(other[0])!r}, and this"
+                f" one has {ours[other[0]]!r}: resume with the same, or name another shared-path"
+            )
+        try:
+            self.head = arrays[HEAD]
+            self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
+            self.done = self.saved = whole("round", about["round"], least=1)
+            self.token = str(about["token"])
+            self.roster.turns.update({str(name): int(n) for name, n in about["turns"].items()})
+            if self.private is not None:
+                self.private.resume(about["releases"])
+            told, classes = about["recipe"], about["classes"]
+            self.preparation.recipe = None if told is None else Recipe.from_json(told)
+            self.preparation.classes = None if classes is None else tuple(classes)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInput(
+                f"{self.state_path} is damaged: its parts do not fit together; leave out resume"
+            ) from None
+        log.info("Resuming after round %d of %d", self.done, self.rounds)
+
+    def save(self) -> Path:
+        """Write the shared head of the last round; returns where it is."""
+        where = self.save_head(max(self.rounds, self.done)).resolve()
         log.info("Trained on %s", self.data)
         log.info("The shared head is in %s", where)
         return where
+
+    def save_head(self, round_: int) -> Path:
+        """Write the shared head to a .safetensors file for `deploy.flower.nodes.SavedHead.load`."""
+        told = self.configuration
+        _, outputs, task = self.kind
+        named = told.classes or self.preparation.classes or range(outputs)
+        recipe = self.preparation.recipe
+        about = {
+            "algorithm": told.algorithm.name,
+            "bias": told.protocol.intercept,
+            "classes": None if task == "regression" else list(named),
+            "data": self.data,
+            "recipe": None if recipe is None else recipe.to_json(),
+            "round": round_,
+            "seed": told.seed,
+        }
+        if self.private is not None:
+            about["privacy"] = {
+                "epsilon": self.private.epsilon,
+                "delta": self.private.delta,
+                "noise": "node" if told.noise_on_nodes else "server",
+            }
+        return SavedHead(self.head, about).save(self.path)
 
     @property
     def kind(self) -> DataKind:
@@ -334,6 +563,83 @@ class Personalized(Strategy):
     def precision(self) -> str:
         """Of the heads that are sent."""
         return self.configuration.precision
+
+
+class PrivateAverage:
+    """The server's part in private rounds: it plans the noise, adds it unless nodes do, and counts
+    what is spent, round by round, whoever is connected.
+    """
+
+    def __init__(self, settings: Settings, privacy: Privacy, noise_on_nodes: bool) -> None:
+        self.settings, self.privacy, self.noise_on_nodes = settings, privacy, noise_on_nodes
+        self.multiplier: float | None = None
+        self.releases: list[Release] = []
+
+    @classmethod
+    def of(cls, told: RunConfiguration) -> PrivateAverage | None:
+        """Of a run; None where it is not private."""
+        privacy = told.settings.privacy
+        return None if privacy is None else cls(told.settings, privacy, told.noise_on_nodes)
+
+    @property
+    def delta(self) -> float:
+        """Of the budget."""
+        return self.privacy.delta
+
+    @property
+    def epsilon(self) -> float:
+        """What is spent so far."""
+        return spend_together(self.releases, self.delta) if self.releases else 0.0
+
+    def average(
+        self,
+        moves: Mapping[int, tuple[NDArray[np.float64], int]],
+        shape: tuple[int, ...],
+        able: int,
+        turns: Mapping[str, int],
+    ) -> NDArray[np.float64] | None:
+        """The sum of the nodes' moves over the expected cohort, with noise; None where the budget
+        is spent, as nodes left or rounds were added.
+
+        moves: by node, with how many clients it is the sum of, which bounds its length. able:
+        clients that may be drawn. turns: how often each was.
+        """
+        clip = float(self.privacy.clip or 0.0)
+        cohort = min(self.settings.cohort or COHORT, able)
+        total = np.zeros(shape)
+        for _, (move, clients) in sorted(moves.items()):
+            total += move if self.noise_on_nodes else clip_move(move, clients * clip)[0]
+        if self.noise_on_nodes:
+            # the server knows who was drawn, so that drawing hides nobody
+            z = self.privacy.find_multiplier(self.settings.rounds, 1, 1)
+            self.releases = [Release(z, "poisson", max(turns.values(), default=0), 1, 1)]
+            return total / cohort
+        if self.multiplier is None:
+            found = self.privacy.find_multiplier(self.settings.rounds, cohort, able)
+            self.multiplier = found
+            log.info("Privacy: noise multiplier %.4g, updates clipped at %.4g", found, clip)
+        release = Release(self.multiplier, self.privacy.sampling, 1, cohort, able)
+        if self.exceeds(release):
+            return None
+        self.releases.append(release)
+        return np.asarray((total + self.multiplier * clip * draw_secret_noise(shape)) / cohort)
+
+    def exceeds(self, release: Release) -> bool:
+        """Whether one more release would spend more than the budget."""
+        budget = self.privacy.epsilon
+        if budget is None:
+            return False
+        return spend_together([*self.releases, release], self.delta) > budget * (1 + ROUNDING)
+
+    def to_json(self) -> list[list[Any]]:
+        """What was released, for a run that goes on."""
+        return [list(astuple(each)) for each in self.releases]
+
+    def resume(self, releases: list[list[Any]]) -> None:
+        """Go on from what was released before."""
+        self.releases = [Release(*each) for each in releases]
+        if self.releases and not self.noise_on_nodes:
+            self.multiplier = self.releases[-1].multiplier
 
 
 def head_record(head: Any) -> ArrayRecord:

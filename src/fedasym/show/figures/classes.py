@@ -1,5 +1,5 @@
 """Figures of classes: who has which, accuracies, their paths and diagrams; and of advice: intervals
-by algorithm, gains.
+by algorithm, gains, what-ifs.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import FuncFormatter, MaxNLocator, NullFormatter
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, plural
@@ -44,9 +44,11 @@ from fedasym.verbs.accuracies import over_ridges, ridges_about
 
 if TYPE_CHECKING:
     from fedasym.data.federation import Federation
+    from fedasym.models.what_if import WhatIf
     from fedasym.results import Accuracy, Comparison, Result
     from fedasym.results.regimes import Diagram, FineTuning
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
+    from fedasym.training.decomposition import Decomposition
 
 
 OTHERS = {
@@ -58,6 +60,7 @@ OTHERS = {
     "ftfa_squares": "#7fcdb4",
 }
 NAMES = {"bayes": "bayes (ceiling)", "local": "local = ftfa, converged"}
+PART_COLOURS = {"label": "#0072b2", "feature": "#e69f00", "rest": "#9a9a9a"}
 WRAP = 90  # characters of a line under the title
 MOST_CLIENTS = 60  # columns that can still be told apart
 MOST_CLASSES = 40  # rows whose names fit
@@ -357,6 +360,33 @@ def draw_advice(advice: Result, path: str | Path) -> Path:
     return save(figure, path)
 
 
+def draw_decomposition(found: Decomposition, path: str | Path) -> Path:
+    """Each algorithm's gain in parts, as bars side by side with standard errors."""
+    figure, axes = canvas()
+    heights = 0.8 / len(PART_COLOURS)
+    for place, row in enumerate(found.parts):
+        for rank, (part, shade) in enumerate(PART_COLOURS.items()):
+            amount = getattr(row, part)
+            at = place + (rank - 1) * heights
+            label = f"{part} shift" if part != "rest" else part
+            axes.barh(
+                at,
+                100 * amount.value,
+                0.9 * heights,
+                xerr=100 * amount.error,
+                color=shade,
+                ecolor=INK,
+                label=label if place == 0 else None,
+            )
+    axes.set_yticks(range(len(found.parts)), [row.algorithm for row in found.parts])
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xlabel("points of accuracy, with standard errors over clients", color=INK)
+    axes.legend(frameon=False)
+    caption(axes, "Where personalization's gain comes from", "held-out samples of all clients")
+    return save(figure, path)
+
+
 def bin_edges(values: Array) -> Array:
     """The ends of a histogram's bars: round numbers, with 0; the last bars count the rest."""
     low, high = (float(np.percentile(values, at)) for at in (0.5, 99.5))
@@ -385,3 +415,44 @@ def draw_histogram(values: Array, edges: Array, unit: str) -> Figure:
     axes.xaxis.set_major_locator(MaxNLocator(4))
     axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
     return figure
+
+
+def draw_what_if(found: WhatIf, path: str | Path) -> Path:
+    """A panel for every quantity: each algorithm's score along it, with its band.
+
+    A dotted line marks what clients have today.
+    """
+    from fedasym.models.what_if import UNITS
+
+    quantities = list(found.quantities)
+    count = len(quantities)
+    figure = Figure(figsize=(1.4 + 4.4 * count, 4.4), layout="constrained")
+    FigureCanvasAgg(figure)
+    marks = marks_of(found.algorithms)
+    panels = np.atleast_1d(np.asarray(figure.subplots(1, count, sharey=True))).tolist()
+    for axes, quantity in zip(panels, quantities, strict=True):
+        axes.spines[["top", "right"]].set_visible(False)
+        axes.tick_params(colors=INK, labelsize=9, labelleft=True)
+        axes.grid(color=FAINT, linewidth=0.6)
+        axes.set_xscale("log")
+        ends = []
+        for name, mark in marks.items():
+            x, y, low, high = found.curve(quantity, name).T
+            axes.fill_between(x, low, high, color=mark.colour, alpha=0.12, linewidth=0)
+            axes.plot(x, y, color=mark.colour, marker=mark.marker, markersize=5, linewidth=1.6)
+            ends.append((name, float(x[-1]), float(y[-1]), mark.colour))
+        if quantity in found.present:
+            axes.axvline(found.present[quantity], color=INK, linewidth=0.8, linestyle=":")
+        values = found.quantities[quantity]
+        axes.set_xticks(values, [f"{value:g}" for value in values])
+        axes.xaxis.set_minor_formatter(NullFormatter())
+        axes.set_xlabel(UNITS[quantity], fontsize=9, color=INK)
+        if found.metric.share:
+            axes.yaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{100 * value:.4g}%"))
+        axes.margins(x=0.22)
+        label_ends(axes, ends)
+    what = "accuracy on test samples" if found.metric.share else "mean squared error"
+    panels[0].set_ylabel(what, fontsize=9, color=INK)
+    first = found.sentences[0] if found.sentences else "What if"
+    wrap_caption(panels[0], first.rstrip("."), found.title, 60)
+    return save(figure, path)

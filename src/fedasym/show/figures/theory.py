@@ -33,7 +33,7 @@ from fedasym.show.figures import (
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-    from fedasym.results.regimes import Diagram, FineTuning, Rounds
+    from fedasym.results.regimes import Diagram, FineTuning, PrivacyCosts, Rounds
     from fedasym.results.simulation import Simulated, Simulation
 
 
@@ -356,6 +356,30 @@ def draw_map(result: Rounds, target: str | Path) -> Path:
     chosen = (f"{name} {value:g}" for name, value in result.best.settings.items())
     told = ", ".join(chosen).replace("_", " ")
     entitle(axes, f"{result.algorithm} after its rounds: best at {told}", result)
+    return save(figure, target)
+
+
+def draw_privacy_costs(result: PrivacyCosts, target: str | Path) -> Path:
+    """Loss against epsilon, one curve per number of clients, beside learning alone."""
+    figure, axes = canvas()
+    ends = []
+    for place, m in enumerate(result.clients):
+        tint = f"C{place}"
+        axes.plot(result.epsilon, result.loss[:, place], color=tint, linewidth=2, marker="o")
+        ends.append(
+            (f"{m:,.0f} clients", float(result.epsilon[-1]), float(result.loss[-1, place]), tint)
+        )
+    axes.axhline(result.alone, color=INK, linewidth=1.4, linestyle=(0, (4, 2)))
+    ends.append(("alone", float(result.epsilon[-1]), result.alone, INK))
+    if len(result.epsilon) > 1:
+        axes.set_xscale("log")
+    axes.set_xlabel("epsilon", color=INK)
+    axes.set_ylabel(LOSS_LABEL, fontsize=9, color=INK)
+    axes.set_ylim(0, 1.6 * max(result.alone, float(result.plain.max())))
+    axes.margins(x=0.3)
+    axes.grid(color=FAINT, linewidth=0.6)
+    label_ends(axes, ends)
+    caption(axes, f"{result.algorithm}: what privacy costs\n", result.title)
     return save(figure, target)
 
 

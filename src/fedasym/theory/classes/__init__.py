@@ -30,7 +30,7 @@ from fedasym.algorithms.methods import (
     Ridge,
     Truth,
 )
-from fedasym.algorithms.registry import Algorithm
+from fedasym.algorithms.registry import Algorithm, check_uncorrected
 from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
@@ -99,10 +99,17 @@ class LogisticAnswer:
     optimal: bool = False  # predicts the posterior probability itself
 
 
+def standard_stage(stage: Any) -> Any:
+    """The stage whose theorems hold for one of its objective, with the settings that it has."""
+    named = STANDARD.get(stage.objective, stage)
+    return named.at(**{name: stage.get(name) for name in named.settings()})
+
+
 def canonical_pair(algorithm: Algorithm) -> Pair:
     """The pair whose theorem covers an algorithm, by its objectives; the rest is refused."""
+    check_uncorrected(algorithm)
     server, client = algorithm.stages
-    pair: Pair = STANDARD.get(server.objective, server), STANDARD.get(client.objective, client)
+    pair: Pair = standard_stage(server), standard_stage(client)
     match pair:
         case (Nothing() | Average() | Meta() | Moreau(), Interpolate()) | (Average(), Flow(np.inf)):
             return Nothing(), Interpolate()  # descent forgets where it started

@@ -187,6 +187,44 @@ function bestPredictor(here, m, member) {
   return newcomerRisk("ridge", here, ridge, { shift, blur });
 }
 
+// Both ridges at their best: the posterior mean where theta_0 has a prior, (T6) for any covariance. Noise enters through
+// b = 1/(gamma (sigma² + R)) alone, with C = 1/(known + m b s/(1 + r² b s)) and R = sum h s [r² + C/(1 + r² b s)]/(1 + r² b s); bias
+// and variance are derivatives of R along the scales of the squared lengths and of the noise.
+function posterior(here, m, member, centre) {
+  const { s, h, g, gamma, r2, total } = here, length = r2 * total + sum(centre);
+  const s2 = Math.max(here.s2, 1e-14 * Math.max(length, 1e-300));
+  const known = centre.map((each, i) => 1 / Math.max(each / h[i], 1e-200));
+
+  // The next b and the risk, with their changes for changes of b, r², sigma² and `known` (as a share).
+  function turn(b, db, dr2, ds2, share) {
+    let risk = 0, change = 0;
+    const moved = s.map((each, i) => {
+      const v = b * each, dv = db * each, reach = 1 + r2 * v, dreach = dr2 * v + r2 * dv;
+      const C = 1 / (known[i] + (m * v) / reach);
+      const dC = -C * C * (share * known[i] + (m * (dv - (v * dreach) / reach)) / reach);
+      const inner = r2 + C / reach;
+      risk += (h[i] * each * inner) / reach;
+      change += (h[i] * each * (dr2 + (dC - (C * dreach) / reach) / reach - (inner * dreach) / reach)) / reach;
+      return dC;
+    });
+    const next = 1 / (gamma * (s2 + risk));
+    return { next, slope: -gamma * next * next * (ds2 + change), change, moved };
+  }
+  let b = 1 / (gamma * s2);
+  for (let round = 0; round < 2000; round++) {
+    const { next, slope: steep } = turn(b, 1, 0, 0, 0), newton = b - (b - next) / (1 - steep);
+    const then = newton > b / 4 && newton < 4 * b ? newton : next, done = Math.abs(then - b) <= CLOSE * b;
+    b = then;
+    if (done) break;
+  }
+  const loop = 1 - turn(b, 1, 0, 0, 0).slope;
+  const along = (dr2, ds2, share) => turn(b, turn(b, 0, dr2, ds2, share).slope / loop, dr2, ds2, share);
+  const away = along(r2, 0, -1), blur = along(0, s2, 0), ridge = bayesRidge(here);
+  if (member) return { bias: away.change, variance: here.s2 === 0 ? 0 : blur.change, ridge };
+  const shift = away.moved.map((each, i) => each * h[i] + r2 * g[i]);
+  return newcomerRisk("ridge", here, ridge, { shift, blur: blur.moved.map((each, i) => each * h[i]) });
+}
+
 // Marchenko and Pastur's law: nodes that crowd towards its lower end, the atom at zero as the last.
 function marchenkoPastur(gamma, nodes) {
   const root = Math.sqrt(gamma), { x: t, w } = gauss(nodes), x = [], weights = [];
@@ -204,13 +242,14 @@ function marchenkoPastur(gamma, nodes) {
 }
 
 // Uncorrelated features: any server weights b(x) and client filter P(x), equations (10) and (11). First what the server does.
-function subordination(b, gamma, m, nodes) {
+// `mu`: a ridge on the shared model (T2).
+function subordination(b, gamma, m, nodes, mu = 0) {
   const { x, w } = marchenkoPastur(gamma, nodes), weight = x.map(b), f = x.map((each, i) => (each * weight[i]) / m);
   const mean = (value) => x.reduce((total, each, i) => total + w[i] * value(i), 0);
-  let low = -80, high = 40; // of log u, where I[u/(f+u)] = 1 - 1/m
+  let low = -80, high = 40; // of log u, where I[(u - mu/m)/(f+u)] = 1 - 1/m
   for (let round = 0; round < 60 && high - low > 1e-15; round++) {
     const middle = (low + high) / 2, u = Math.exp(middle);
-    if (mean((i) => u / (f[i] + u)) < 1 - 1 / m) low = middle;
+    if (mean((i) => (u - mu / m) / (f[i] + u)) < 1 - 1 / m) low = middle;
     else high = middle;
   }
   const u = Math.exp((low + high) / 2), K1 = mean((i) => 1 / (f[i] + u)), K2 = mean((i) => 1 / (f[i] + u) ** 2);
@@ -219,19 +258,20 @@ function subordination(b, gamma, m, nodes) {
   return { x, mean, weight, f, u, K2, nu, cr, cn, m, gamma };
 }
 
-// Then what the client does; `fitted`: gamma int (1 - P)²/x where it is known in closed form.
-function filtered(server, keep, r2, s2, member, fitted = null) {
-  const { x, mean, weight, f, u, K2, nu, cr, cn, m, gamma } = server, P = x.map(keep);
+// Then what the client does; `fitted`: gamma int (1 - P)²/x where it is known in closed form; `pull`: a ridge mu on the shared
+// model and the energy of theta_0 that it shrinks (T4), (T5).
+function filtered(server, keep, r2, s2, member, fitted = null, pull = { mu: 0, energy: 0 }) {
+  const { x, mean, weight, f, u, K2, nu, cr, cn, m, gamma } = server, P = x.map(keep), cost = pull.mu ** 2 * pull.energy * nu;
   let bias, variance;
   if (member) {
     const through = mean((i) => (P[i] / (f[i] + u)) ** 2);
     const reach = (i) => m * (f[i] + u);
     const own = mean((i) => x[i] * ((P[i] * weight[i]) / reach(i)) ** 2 + (2 * P[i] * (1 - P[i]) * weight[i]) / reach(i));
-    bias = r2 * (u ** 2 + ((m * nu - 1) * cr) / K2) * through;
+    bias = (r2 * (u ** 2 + ((m * nu - 1) * cr) / K2) + cost) * through;
     variance = s2 * (((m * nu - 1) * (cn / K2)) * through + gamma * own);
   } else {
     const through = mean((i) => P[i] ** 2);
-    bias = r2 * (1 + m * nu * cr) * through;
+    bias = (r2 * (1 + m * nu * cr) + cost * K2) * through;
     variance = s2 * m * nu * cn * through;
   }
   const noise = fitted ?? gamma * mean((i) => (x[i] > 0 ? (1 - P[i]) ** 2 / x[i] : 0));

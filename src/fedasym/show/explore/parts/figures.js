@@ -27,6 +27,7 @@ const HATCHES = { // what tells regions apart without colour; ftfa has none
   rtfa: "M0 5H10",
   maml: "M-2 8L2 12M0 0L10 10M8 -2L12 2",
   pfedme: "M5 0V10",
+  pfedme_ridge: "M3 0V10M7 0V10",
 };
 const SHARING = Object.keys(ALGORITHMS).filter((name) => ALGORITHMS[name][0] !== "nothing").join(" = ");
 const together = (who) => (who === SHARING ? "all that share" : who);

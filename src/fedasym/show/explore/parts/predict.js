@@ -8,11 +8,13 @@ const ALGORITHMS = {
   rtfa: ["average", "ridge"],
   maml: ["meta", "converge"],
   pfedme: ["moreau", "ridge"],
+  pfedme_ridge: ["posterior", "ridge"],
 };
 const MAML_STEP = 0.1;
 const TIE = 1e-10; // losses closer than this, relatively, are the same limit
 const ONLY_UNCORRELATED = "with finitely many clients there is a formula only for uncorrelated features (identity)";
 const ONLY_BEST = "with finitely many clients and correlated features there is a formula only at the best ridge";
+const ONLY_LONG = "a ridge pulls the shared model towards zero: the norm must be at least the radius, along every feature";
 const ONLY_EVEN = "with finitely many clients there is a formula only for clients that differ evenly (alignment 0)";
 const FINE = { search: SEARCH, nodes: 24, most: 768, arc: 18 }; // nodes a panel, and how many at most
 
@@ -41,6 +43,7 @@ function limit(stage, here, ridge) {
 }
 
 function finite(server, stage, asked, precision) {
+  if (server === "posterior") return twoRidges(asked, precision);
   const { here, clients: m, member, ridge, centre } = asked, own = here.gamma * here.rank, ratio = own / m;
   const used = stage === "ridge" ? (ridge ?? bayesRidge(here)) : null;
   if (Math.abs(ratio - 1) < CRITICAL) {
@@ -71,6 +74,30 @@ function moreau(asked, ridge, precision) {
   return bestPredictor(here, clients, member);
 }
 
+// A ridge on the shared model, too: the posterior mean at its best for any covariance, any client ridge for uncorrelated features.
+function twoRidges(asked, precision) {
+  const { here, clients: m, member, ridge, centre } = asked, s = here.scale;
+  if (centre === null) throw new NoFormula(ONLY_LONG);
+  if (ridge === null) {
+    if (!here.isotropic) throw new NoFormula(ONLY_EVEN);
+    return posterior(here, m, member, centre);
+  }
+  if (s === null) throw new NoFormula(ONLY_BEST);
+  const length = sum(centre), { variance } = shrunk({ ...here, r2: 0, s2: 1 }, ridge);
+  const at = (nodes, mu) => {
+    const server = subordination((x) => 1 / (x + ridge / s), here.gamma, m, nodes, mu);
+    return filtered(server, (x) => ridge / (s * x + ridge), here.r2 * s, here.s2, member, variance, { mu, energy: length * s });
+  };
+  const loss = (u) => {
+    const { bias, variance: noise } = at(2 * precision.nodes, Math.exp(u));
+    return bias + noise;
+  };
+  const expected = ((here.s2 + here.r2 * s) * here.gamma) / (m * Math.max(length, 1e-300));
+  const middle = Math.log(Math.min(Math.max(expected, 1e-9 * s), 1e9 * s));
+  const mu = Math.min(Math.exp(lowest(loss, middle - 14, middle + 14, 57)), 1e9 * s);
+  return { ...settled((nodes) => at(nodes, mu), precision), ridge };
+}
+
 function uncorrelated(server, { here, clients, member }, ridge, precision) {
   const s = here.scale;
   if (s === null) throw new NoFormula(ONLY_UNCORRELATED);
@@ -92,8 +119,11 @@ function settled(rule, { nodes, most }) {
   return last;
 }
 
+// With infinitely many clients the best ridge on the shared model vanishes, and pfedme_ridge is pfedme.
+const namesFor = ({ clients }) => Object.keys(ALGORITHMS).filter((name) => clients !== Infinity || name !== "pfedme_ridge");
+
 // All algorithms; one without a formula has a `missing` sentence instead of numbers.
-function predict(view, names = Object.keys(ALGORITHMS), precision = FINE) {
+function predict(view, names = namesFor(view), precision = FINE) {
   const asked = problem(view), table = {};
   for (const name of names) {
     try {

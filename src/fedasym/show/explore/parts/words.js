@@ -5,6 +5,10 @@ const UNBOUNDED =
 const INTERPOLATED =
   "All samples together are fewer than the unknowns, so the shared model interpolates every member's samples and nothing is left " +
   "to fine-tune.";
+const CROWDED_SHRUNK =
+  "All samples together are fewer than the unknowns, so without a ridge the shared model interpolates every member's samples; " +
+  "a ridge on it, beside the one on clients' differences, lowers the loss.";
+const SHRUNK = "So few clients leave the shared model uncertain: a ridge on it, beside the one on clients' differences, lowers the loss.";
 
 function verdict(state, table) {
   const known = Object.values(table).filter((row) => row.loss !== undefined), first = winners(table), best = table[first[0]];
@@ -31,6 +35,7 @@ function crowdedNow(state) {
 
 function reason(state, table, name) {
   const best = table[name], { fedavg, ftfa } = table, [server, stage] = ALGORITHMS[name];
+  if (server === "posterior") return crowdedNow(state) && state.member ? CROWDED_SHRUNK : SHRUNK;
   if (crowdedNow(state) && state.member) return INTERPOLATED;
   if (state.radius === 0 && server !== "nothing") return "Clients do not differ, so the shared model is everyone's.";
   if (server === "nothing") {

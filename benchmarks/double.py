@@ -1,0 +1,329 @@
+"""How well a double of real clients foretells what is not there yet.
+
+    python benchmarks/double.py digits cifar100 [--clients 100] [--table parts dirichlet]
+
+Data: FEDASYM_DATA (digits_by_writer/mnist_by_writer.npz, as 300 random ReLU features of its pixels;
+cifar100_features/features_100_clients.npz), or a .safetensors or .npz file of features.
+Tables: accuracies of every algorithm (exact least-squares heads; means over clients) on real
+clients of the whole size, beside those on clients drawn from a double that was fitted to half of
+each client's samples, or to a quarter of the clients; Dirichlet 0.1 and 1 re-partitions of the
+pool, each foretold from the other; estimated alpha over 20 draws; time and memory of `resemble`;
+levels by least squares and by the logistic loss; training on real clients and on drawn ones.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import resource
+import time
+from pathlib import Path
+
+import numpy as np
+
+import fedasym as fa
+from fedasym.algorithms import PAPER, find
+from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut
+from fedasym.models.laws import ShareLaw
+from fedasym.models.what_if import score_clients
+
+NAMES = [name for name in PAPER if name != "local"]
+ALGORITHMS = [find(name) for name in NAMES]
+DRAWS = 2
+HELD = 20
+FEATURES = 300
+TRAINED = ["local", "fedavg", "ftfa", "rtfa", "maml_fo", "pfedme"]
+TRAIN = {"rounds": 200, "cohort": 20, "local_steps": 20, "batch": 32, "personal_epochs": 10}
+GRID = {"server_step": [0.01, 0.1, 1.0], "local_step": [0.01, 0.1, 1.0], "ridge": [0.01, 0.1, 1.0]}
+GRIDS = {
+    "local": ("local_step",),
+    "fedavg": ("server_step",),
+    "ftfa": ("server_step", "local_step"),
+    "rtfa": ("server_step", "local_step", "ridge"),
+    "maml_fo": ("server_step", "local_step"),
+    "pfedme": ("server_step", "ridge"),
+}
+
+
+def folder() -> Path:
+    return Path(os.environ.get("FEDASYM_DATA", "data"))
+
+
+def load_digits(clients: int, seed: int = 0) -> fa.Federation:
+    """Writers of at least 60 digits: random ReLU features of the pixels, which no network saw."""
+    file = np.load(folder() / "digits_by_writer" / "mnist_by_writer.npz")
+    rng = np.random.default_rng(seed)
+    names, counts = np.unique(file["writer"], return_counts=True)
+    kept = np.isin(file["writer"], rng.permutation(names[counts >= 60])[:clients])
+    pixels = file["x"][kept].reshape(int(kept.sum()), -1).astype(np.float32) / 255
+    weights = rng.standard_normal((pixels.shape[1], FEATURES)).astype(np.float32) / 10
+    features = np.maximum(pixels @ weights + 0.3 * rng.standard_normal(FEATURES), 0)
+    return fa.Federation.from_arrays(
+        features.astype(np.float32),
+        file["y"][kept].astype(int),
+        file["writer"][kept].astype(int),
+        split=(0.7, 0.1, 0.2),
+        seed=seed,
+        classes=10,
+    )
+
+
+def load_cifar(clients: int, seed: int = 0) -> fa.Federation:
+    """Features of a ResNet-18 that was trained on the training samples."""
+    few = clients <= 100
+    file = np.load(folder() / "cifar100_features" / f"features_{100 if few else 600}_clients.npz")
+    x = file["x"].astype(np.float32) if few else file["q"] * file["scale"]
+    names = np.unique(file["client"])[:clients]
+    kept = np.isin(file["client"], names)
+    return fa.Federation.from_arrays(
+        x[kept],
+        file["y"][kept].astype(int),
+        file["client"][kept].astype(int),
+        split=file["split"][kept].astype(int),
+        classes=100,
+    )
+
+
+def load_file(path: str, clients: int) -> fa.Federation:
+    """Features of a .safetensors file, or of an .npz file with x, y, client and split."""
+    if path.endswith(".safetensors"):
+        return fa.Federation.from_safetensors(path)
+    file = np.load(path)
+    kept = np.isin(file["client"], np.unique(file["client"])[:clients])
+    return fa.Federation.from_arrays(
+        file["x"][kept].astype(np.float32),
+        file["y"][kept].astype(int),
+        file["client"][kept].astype(int),
+        split=file["split"][kept].astype(int),
+        classes=int(file["y"].max()) + 1,
+    )
+
+
+def levels_table(name: str, federation: fa.Federation) -> None:
+    """Least-squares heads beside heads with the logistic loss, on the real clients."""
+    rows = federation.features, federation.labels, federation.owner, federation.split
+    for board in (HeldOut, SoftmaxHeldOut):
+        start = time.process_time()
+        here = board.of(*rows, len(federation.classes))
+        told = [
+            f"{each} {100 * np.nanmean(here.score(find(each))):.1f}"
+            for each in ("fedavg", "fedavg_share", "local_ridge", "rtfa")
+        ]
+        spent = time.process_time() - start
+        print(f"{name} {board.__name__}: {', '.join(told)}; {spent:.0f} s", flush=True)
+
+
+def select_rows(federation: fa.Federation, kept: np.ndarray) -> fa.Federation:
+    """Some of the samples."""
+    return fa.Federation.from_arrays(
+        federation.features[kept],
+        federation.labels[kept],
+        federation.owner[kept],
+        split=federation.split[kept],
+        classes=len(federation.classes),
+    )
+
+
+def halve_clients(federation: fa.Federation, seed: int) -> fa.Federation:
+    """Half of each client's samples of each split."""
+    order = np.random.default_rng(seed).permutation(len(federation.owner))
+    key = federation.owner[order] * 3 + federation.split[order]
+    sorted_ = order[np.argsort(key, kind="stable")]
+    return select_rows(federation, np.sort(sorted_[::2]))
+
+
+def quarter_clients(federation: fa.Federation, seed: int) -> fa.Federation:
+    """A quarter of the clients."""
+    m = len(federation)
+    chosen = np.random.default_rng(seed).permutation(m)[: max(m // 4, 5)]
+    return select_rows(federation, np.isin(federation.owner, chosen))
+
+
+def foretell(double, size, clients, seed, alpha=None) -> np.ndarray:
+    """Mean accuracies on drawn clients of a size."""
+    found = []
+    for draw in range(DRAWS):
+        drawn = double.draw(clients=clients, samples=size, alpha=alpha, held=HELD, seed=seed + draw)
+        found.append(score_clients(drawn, ALGORITHMS))
+    return np.mean(found, axis=0)
+
+
+def print_table(
+    title: str, rows: dict[str, np.ndarray], truth: np.ndarray, names: list[str] = NAMES
+) -> None:
+    print(f"\n{title}\n{'':<24}" + "".join(f"{name:>13}" for name in names))
+    print(f"{'real, whole':<24}" + "".join(f"{100 * value:>13.1f}" for value in truth))
+    for name, values in rows.items():
+        off = np.abs(values - truth)
+        apart = np.abs(truth[:, None] - truth) > 0.01
+        right = np.sign(values[:, None] - values) == np.sign(truth[:, None] - truth)
+        order = f"{int(right[apart].sum() // 2)}/{int(apart.sum() // 2)}"
+        print(
+            f"{name:<24}"
+            + "".join(f"{100 * value:>13.1f}" for value in values)
+            + f"   off by {100 * off.mean():.2f}, at most {100 * off.max():.2f}; order {order}",
+            flush=True,
+        )
+
+
+def parts_table(name: str, federation: fa.Federation, seeds: int, forms: list[str]) -> None:
+    """Half of each client's samples, and a quarter of the clients, foretell the whole; beside them
+    what the part measures itself, by the same heads. Means over several random parts.
+    """
+    truth = score_clients(federation, ALGORITHMS)
+    size = int(np.median(federation.counts("train")))
+    rows: dict[str, list[np.ndarray]] = {}
+    spent = {"resemble": 0.0, "measure": 0.0}
+    for part, take in (("half of each", halve_clients), ("a quarter", quarter_clients)):
+        for seed in range(seeds):
+            fitted = take(federation, seed)
+            start = time.process_time()
+            rows.setdefault(f"{part}, itself", []).append(score_clients(fitted, ALGORITHMS))
+            spent["measure"] += time.process_time() - start
+            for form in forms:
+                start = time.process_time()
+                double = fa.resemble(fitted, coordinates=form)
+                spent["resemble"] += time.process_time() - start
+                found = foretell(double, size, len(federation), seed)
+                rows.setdefault(f"{part}, {form}", []).append(found)
+    means = {key: np.mean(values, axis=0) for key, values in rows.items()}
+    title = f"{name}: {len(federation)} clients of about {size}; means over {seeds} parts"
+    print_table(title, means, truth)
+    for key, values in rows.items():
+        off = np.abs(np.array(values) - truth)
+        print(
+            f"{key}: single parts are off by {100 * off.mean():.2f}, at most {100 * off.max():.2f}"
+        )
+    count = 2 * seeds
+    print(
+        f"seconds of a processor: {spent['measure'] / count:.1f} to measure a part,"
+        f" {spent['resemble'] / count / max(len(forms), 1):.1f} for a double of it",
+        flush=True,
+    )
+
+
+def dirichlet_table(name: str, federation: fa.Federation, seed: int, forms: list[str]) -> None:
+    """A pool dealt out by Dirichlet 0.1 and by 1, each foretold from the other."""
+    size = int(np.median(np.diff(federation.starts)))
+    clients = min(len(federation), 60)
+    dealt = {
+        alpha: fa.datasets.partition(
+            federation, alpha=alpha, clients=clients, samples=size, seed=seed
+        )
+        for alpha in (0.1, 1.0)
+    }
+    for alpha, other in ((0.1, 1.0), (1.0, 0.1)):
+        truth = score_clients(dealt[alpha], ALGORITHMS)
+        train = int(np.median(dealt[alpha].counts("train")))
+        rows = {}
+        for form in forms:
+            double = fa.resemble(dealt[other], coordinates=form)
+            rows[f"from {other:g}, {form[:9]}"] = foretell(double, train, clients, seed, alpha)
+            label = double.card.label
+            print(f"{name}: alpha {other:g} estimated as {label}", flush=True)
+        print_table(f"{name}: Dirichlet {alpha:g}, {clients} clients", rows, truth)
+
+
+def alpha_table(draws: int = 20) -> None:
+    """Estimated alpha over draws of a pool of ten classes."""
+    labels = np.arange(60_000) % 10
+    for alpha in (0.1, 0.5, 1.0):
+        found = []
+        for seed in range(draws):
+            dealt = fa.datasets.partition(
+                np.eye(10)[labels], labels, alpha=alpha, clients=100, samples=150, seed=seed
+            )
+            law = ShareLaw.of(dealt.class_counts())
+            found.append((law.alpha, law.low <= alpha <= law.high))
+        values, covers = np.array(found).T
+        print(
+            f"alpha {alpha:g}: estimated {values.mean():.3g}, from {values.min():.3g} to"
+            f" {values.max():.3g} over {draws} draws; the interval covers it in"
+            f" {int(covers.sum())}",
+            flush=True,
+        )
+
+
+def train_table(name: str, federation: fa.Federation, seed: int) -> None:
+    """Training on the real whole, beside training on clients drawn from a double of half of each
+    client's samples; steps and ridge tuned on validation samples of each.
+    """
+    size = int(np.median(federation.counts("train")))
+    start = time.perf_counter()
+    double = fa.resemble(halve_clients(federation, seed))
+    spent = {"double": time.perf_counter() - start}
+    both = {
+        "real": federation,
+        "drawn": double.draw(clients=len(federation), samples=size, held=HELD, seed=seed),
+    }
+    rows = {}
+    for which, clients in both.items():
+        start = time.perf_counter()
+        found = []
+        tested = clients.counts("test")
+        for algorithm in TRAINED:
+            grid = {key: values for key, values in GRID.items() if key in GRIDS[algorithm]}
+            runs = fa.train([algorithm], clients, evaluate_every=0, seed=seed, grid=grid, **TRAIN)
+            right = runs.choose()[0].correct[-1, :, 1]
+            found.append(float(np.mean(right[tested > 0] / tested[tested > 0])))
+            print(f"{name} {which} {algorithm} {100 * found[-1]:.1f}", flush=True)
+        rows[which] = np.array(found)
+        spent[which] = time.perf_counter() - start
+    print_table(
+        f"{name}, trained", {"drawn from half of each": rows["drawn"]}, rows["real"], TRAINED
+    )
+    told = ", ".join(f"{key} {value:.0f}" for key, value in spent.items())
+    print(f"seconds: {told}", flush=True)
+
+
+def speed_table(clients: int = 600, samples: int = 100, dimension: int = 512) -> None:
+    """Processor time and memory of `resemble`, beyond what the data take."""
+    rng = np.random.default_rng(0)
+    y = rng.integers(100, size=clients * samples)
+    centre = rng.standard_normal((100, dimension)).astype(np.float32)
+    x = centre[y] + rng.standard_normal((len(y), dimension), dtype=np.float32)
+    federation = fa.Federation.from_arrays(
+        x, y, np.repeat(np.arange(clients), samples), classes=100
+    )
+    before = resource.getrusage(resource.RUSAGE_SELF)
+    start = time.perf_counter()
+    fa.resemble(federation)
+    after = resource.getrusage(resource.RUSAGE_SELF)
+    spent = after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    print(
+        f"resemble, {clients} x {samples} x {dimension}: {time.perf_counter() - start:.0f} s on the"
+        f" clock, {spent:.0f} s of processors, peak {after.ru_maxrss / 2**20:.2f} GiB (data"
+        f" {x.nbytes / 2**30:.2f})"
+    )
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("data", nargs="*")
+    parser.add_argument("--clients", type=int, default=100)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--forms", nargs="*", default=["resampled", "mixtures"])
+    parser.add_argument("--table", nargs="*", default=["parts", "dirichlet", "alpha", "speed"])
+    options = parser.parse_args()
+    loaders = {"digits": load_digits, "cifar100": load_cifar}
+    for name in options.data:
+        federation = (
+            loaders[name](options.clients) if name in loaders else load_file(name, options.clients)
+        )
+        if "parts" in options.table:
+            parts_table(name, federation, options.seeds, options.forms)
+        if "dirichlet" in options.table:
+            dirichlet_table(name, federation, options.seed, options.forms)
+        if "levels" in options.table:
+            levels_table(name, federation)
+        if "train" in options.table:
+            train_table(name, federation, options.seed)
+    if "alpha" in options.table:
+        alpha_table()
+    if "speed" in options.table:
+        speed_table()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,607 @@
+"""The laws by which a double draws clients: what real features look like, in a few arrays.
+
+Classes. In coordinates where samples vary alike in all directions (covariance within clients and
+classes = I), turned so that the class means span the first r of them, a sample of class c of client
+i is
+
+    z = m_c + (what a sample has of its own) + a_i + b_ic,
+
+with client effects a_i, common to its classes, and b_ic, one per class. A misclassified sample does
+not lie in the tail of its class: it lies in another class. So its first r coordinates are a mixture
+over the class k that the nearest mean says: about rho m_c where k = c, else about u m_c + v m_k.
+Instead they may be resampled from all clients' residuals of the class. The rest is Gaussian given
+the coordinates; where features are not a trained network's, whole residuals are resampled. Samples
+that a network was trained on have a law of their own, and held-out ones another. Class shares are
+Dirichlet-multinomial.
+
+Numbers: y = x'(theta + d_i) + noise with variance components by feature, and features that are
+Gaussian within clients, about client means that are Gaussian too.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import scipy.linalg
+from numpy.typing import NDArray
+from scipy.optimize import minimize_scalar
+from scipy.sparse import csr_array
+from scipy.special import gammaln
+
+from fedasym.core.numbers import Array
+from fedasym.exact.draws import seeded_generator
+
+Codes = NDArray[np.int64]
+Owner = NDArray[np.intp]
+Rows = NDArray[np.floating]
+
+SHARES, LABELS, EFFECTS, COORDINATES, REST = range(5)  # roles in a path of seeds
+FLOOR = 1e-4  # of the mean variance: directions in which nothing varies keep this much
+SMOOTHING = 4.0  # samples of a class that its prior confusions count for
+NEARNESS = 0.15  # of the middle squared distance of two classes: the reach of prior confusions
+SHRINKAGE = 0.05  # of a covariance that has as many directions as samples, towards its mean
+LEAST_CELL = 0.05  # a cell that is nearly all of its class says nothing of how clients differ
+DISTINCT = 3.0  # standard errors by which two laws differ
+FARTHER = 0.1  # and the share of squared distances from the class mean
+LEAST_LAW = 50  # held-out samples that make a law
+BALANCING = 30  # turns in which shares are scaled to the classes' total, and to one
+LOG_TOTAL = (-6.0, 9.0)  # range of the logarithm of a Dirichlet law's total
+
+
+def factor_covariance(S: Array, trace: float | None = None) -> Array:
+    """L of the nearest covariance L L' to S, at the trace of S (which cutting negative eigenvalues
+    would raise) or the given one.
+    """
+    values, vectors = scipy.linalg.eigh((S + S.T) / 2)
+    aim = max(float(values.sum()) if trace is None else trace, 0.0)
+    values = np.maximum(values, 0.0)
+    if values.sum() > 0:
+        values *= aim / values.sum()
+    kept = values > 1e-8 * max(float(values.max(initial=0.0)), 1e-300)
+    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+
+
+@dataclass(frozen=True, eq=False)
+class ShareLaw:
+    """Class shares Dirichlet(total * base); alpha = total / classes is that of a symmetric law.
+
+    low, high: a 95 % interval of alpha, from the likelihood.
+    """
+
+    base: Array
+    total: float
+    low: float
+    high: float
+
+    @property
+    def alpha(self) -> float:
+        """In the units of partitioners."""
+        return self.total / self.base.size
+
+    @classmethod
+    def of(cls, counts: NDArray[np.integer]) -> ShareLaw:
+        """Maximum likelihood of the Dirichlet-multinomial law, given the classes' pooled shares.
+
+        >>> rng = np.random.default_rng(0)
+        >>> shares = rng.dirichlet(np.full(5, 0.4), 200)
+        >>> law = ShareLaw.of(np.stack([rng.multinomial(50, each) for each in shares]))
+        >>> law.low < 0.4 < law.high
+        True
+        """
+        C = np.asarray(counts, float)
+        C = C[C.sum(1) > 0]
+        base = (C.sum(0) + 0.5) / (C.sum() + 0.5 * C.shape[1])
+        n = C.sum(1)
+
+        def deviance(log_total: float) -> float:
+            total = np.exp(log_total)
+            a = total * base
+            within = gammaln(a + C) - gammaln(a)
+            return -2 * float(np.sum(gammaln(total) - gammaln(total + n)) + np.sum(within))
+
+        best = float(minimize_scalar(deviance, bounds=LOG_TOTAL, method="bounded").x)
+        least = deviance(best)
+        ends = []
+        for end in LOG_TOTAL:
+            near, far = best, end
+            if deviance(far) - least > 3.84:  # the 95 % point of chi-square with one degree
+                for _ in range(40):
+                    middle = (near + far) / 2
+                    near, far = (middle, far) if deviance(middle) - least < 3.84 else (near, middle)
+            ends.append(float(np.exp(far)) / base.size)
+        return cls(base, float(np.exp(best)), *ends)
+
+    def draw_shares(
+        self, clients: int, rng: np.random.Generator, counts: Array | None = None
+    ) -> Array:
+        """Class shares of so many clients; given the counts of each, by their posterior law.
+
+        Without counts, all clients together have the classes as often as the base, as where one
+        pool is dealt out: few clients of a few classes each would miss some.
+        """
+        shape = np.tile(self.total * self.base, (clients, 1))
+        if counts is not None:
+            shape = shape + counts
+        logs = np.log(rng.standard_gamma(shape + 1)) - rng.standard_exponential(shape.shape) / shape
+        weights = np.exp(logs - logs.max(1, keepdims=True))
+        weights /= weights.sum(1, keepdims=True)
+        for _ in range(BALANCING if counts is None else 0):
+            weights *= self.base / np.maximum(weights.mean(0), 1e-300)
+            weights /= weights.sum(1, keepdims=True)
+        return np.asarray(weights)
+
+
+@dataclass(frozen=True, eq=False)
+class CoordinateLaw:
+    """What a sample has of its own: coordinates by the nearest class k, and the rest given them.
+
+    confusion: (K, K) shares of k. pull: rho. blend: u, v. right, wrong: factors of the coordinates'
+    covariance where k = c, and else. slope: (r, d - r) of the rest on the coordinates' residual.
+    rest: a factor of what is left. residuals, codes: coordinates, or all directions, less the class
+    mean (and client effects), their classes, and the nearest ones, where they are resampled.
+    """
+
+    confusion: Array
+    pull: float
+    blend: Array
+    right: Array
+    wrong: Array
+    slope: Array
+    rest: Array
+    residuals: Rows | None = None
+    codes: Codes | None = None
+    nearest: Codes | None = None
+
+    @property
+    def errors(self) -> float:
+        """The share of samples that lie nearest to another class, classes alike."""
+        return float(1 - np.mean(np.diag(self.confusion)))
+
+
+def estimate_coordinates(
+    z: Rows, codes: Codes, means: Array, rank: int, nearest: Codes, residuals: Rows | None
+) -> CoordinateLaw:
+    """From samples in turned coordinates, client effects and all; nearest: the class whose mean is
+    nearest. residuals: to be resampled, of the coordinates or of all directions.
+    """
+    K = len(means)
+    right = nearest == codes
+    counts = np.zeros((K, K))
+    np.add.at(counts, (codes, nearest), 1.0)
+    errors = float(np.mean(~right))
+    first = means[:, :rank].astype(z.dtype)
+    along, own = z[:, :rank], first[codes]
+    pull = float(np.vdot(along[right], own[right]) / max(np.vdot(own[right], own[right]), 1e-30))
+    blend = np.array([0.5, 0.5])
+    if np.sum(~right) > 5:
+        sides = np.stack([own[~right].ravel(), first[nearest[~right]].ravel()], axis=1)
+        blend = np.linalg.lstsq(sides.astype(float), along[~right].ravel(), rcond=None)[0]
+    centre = np.where(right[:, None], pull * own, blend[0] * own + blend[1] * first[nearest])
+    about = (along - centre).astype(z.dtype)
+    spread = np.asarray(about[right].T @ about[right], float) / max(int(right.sum()), 1)
+    wrong = spread
+    if np.sum(~right) > 5:
+        off = about[~right].astype(float)
+        wrong = spread * (np.sum(off**2) / len(off) / max(np.trace(spread), 1e-300))
+        if len(off) > 3 * rank:
+            wrong = 0.9 * off.T @ off / len(off) + 0.1 * wrong
+    slope, rest = regress_rest(about if residuals is None else along - own, z[:, rank:])
+    return CoordinateLaw(
+        smooth_confusions(counts, means[:, :rank], errors),
+        pull,
+        blend,
+        factor_covariance(spread),
+        factor_covariance(wrong),
+        slope,
+        rest,
+        None if residuals is None else residuals.astype(np.float32),
+        None if residuals is None else codes,
+        None if residuals is None else nearest,
+    )
+
+
+def find_nearest(z: Rows, means: Array, known: NDArray[np.bool_]) -> Codes:
+    """The class whose mean is nearest to each sample, among those that have one."""
+    away = np.sum(means**2, axis=1) - 2 * (z @ means.T.astype(z.dtype))
+    away[:, ~known] = np.inf
+    return np.asarray(away.argmin(1))
+
+
+def regress_rest(base: Rows, rest: Rows) -> tuple[Array, Array]:
+    """The slope of the rest on the coordinates' residuals, and a factor of what is left."""
+    r, more = base.shape[1], rest.shape[1]
+    if not more:
+        return np.zeros((r, 0)), np.zeros((0, 0))
+    gram = np.asarray(base.T @ base, float)
+    gram[np.diag_indices(r)] += 0.02 * np.trace(gram) / max(r, 1)
+    cross = np.asarray(base.T @ rest, float)
+    slope = np.asarray(scipy.linalg.solve(gram, cross, assume_a="pos"))
+    left = rest - base @ slope.astype(base.dtype)
+    S = np.asarray(left.T @ left, float) / max(len(left), 1)
+    S = (1 - SHRINKAGE) * S
+    S[np.diag_indices(more)] += SHRINKAGE / (1 - SHRINKAGE) * np.trace(S) / more
+    return slope, factor_covariance(S)
+
+
+def smooth_confusions(counts: Array, means: Array, errors: float) -> Array:
+    """Shares of the nearest class: counts, and a few samples by how near classes are."""
+    K = len(counts)
+    squares = np.sum(means**2, axis=1)
+    apart = np.maximum(squares[:, None] + squares - 2 * means @ means.T, 0.0)
+    middle = np.median(apart[~np.eye(K, dtype=bool)]) if K > 1 else 1.0
+    near = np.exp(-apart / (2 * NEARNESS * max(float(middle), 1e-300)))
+    np.fill_diagonal(near, 0.0)
+    prior = errors * near / np.maximum(near.sum(1, keepdims=True), 1e-300)
+    np.fill_diagonal(prior, 1 - errors)
+    found = counts + SMOOTHING * prior
+    return np.asarray(found / found.sum(1, keepdims=True))
+
+
+@dataclass(frozen=True)
+class Scales:
+    """What calibration multiplies: client effects, the coordinates' spread, the rest's."""
+
+    effects: float = 1.0
+    coordinates: float = 1.0
+    rest: float = 1.0
+
+
+@dataclass(frozen=True, eq=False)
+class ClassLaws:
+    """The laws of classes: z = (x - mean) turn. sums: by client, what the powers of the effects are
+    ratios of (`CellMeans.effects`).
+    """
+
+    mean: Array
+    turn: Array
+    means: Array
+    rank: int
+    common: Array
+    by_class: Array
+    sums: Array
+    train: CoordinateLaw
+    held: CoordinateLaw
+    shares: ShareLaw
+
+    @property
+    def distinct(self) -> bool:
+        """Whether held-out samples have a law of their own."""
+        return self.train is not self.held
+
+    @classmethod
+    def of(
+        cls,
+        features: Rows,
+        codes: Codes,
+        owner: Owner,
+        train: NDArray[np.bool_],
+        classes: int,
+        resampled: bool,
+    ) -> ClassLaws:
+        """Estimated from all clients' samples; train: which of them a network may have seen."""
+        x = features[train]
+        kind = np.float32 if features.size > 10**6 else np.float64
+        mean = x.mean(0, dtype=float)
+        y, who = codes[train], owner[train]
+        clients = int(owner.max()) + 1
+        parts = CellMeans.of((x - mean.astype(kind)).astype(kind), y, who, classes, clients)
+        d = x.shape[1]
+        del x
+        S = parts.within + FLOOR * np.trace(parts.within) / d * np.eye(d)
+        values, vectors = scipy.linalg.eigh(S)
+        values = np.maximum(values, FLOOR * values.mean())
+        white = vectors / np.sqrt(values)
+        middle = parts.class_means @ white
+        between = middle[parts.known] - middle[parts.known].mean(0)
+        _, powers, turn = np.linalg.svd(between, full_matrices=True)
+        rank = max(int(np.sum(powers > 1e-6 * max(float(powers[0]), 1e-300))), 1)
+        turn = white @ turn.T
+        means = parts.class_means @ turn
+        common, by_class, sums = parts.effects(turn)
+        centred = (features - mean.astype(kind)).astype(kind)
+        away = parts.distances(centred, codes, train)
+        z = centred @ turn.astype(kind)
+        del centred
+        nearest = find_nearest(z, means, parts.known)
+        apart = choose_samples(away, train, classes)
+        laws = []
+        for rows in apart:
+            here = z[rows]
+            residuals = None
+            if resampled:
+                residuals = here[:, :rank] - means[codes[rows], :rank].astype(kind)
+            if resampled and len(apart) == 1:  # not Gaussian across the class means either
+                residuals = here - means.astype(kind)[codes]
+                residuals -= parts.shrunken_effects(turn, sums, codes, owner).astype(kind)
+            laws.append(
+                estimate_coordinates(here, codes[rows], means, rank, nearest[rows], residuals)
+            )
+        counts = np.bincount(owner * classes + codes, minlength=clients * classes)
+        return cls(
+            mean,
+            turn,
+            means,
+            rank,
+            common,
+            by_class,
+            sums,
+            laws[0],
+            laws[-1],
+            ShareLaw.of(counts.reshape(clients, classes)),
+        )
+
+    def draw(
+        self, shares: Array, sizes: NDArray[np.intp], seed: int, scales: Scales
+    ) -> tuple[Rows, Codes, Owner, NDArray[np.int8]]:
+        """Features, codes, owners and splits of clients with these shares; sizes: (clients, 3)."""
+        m = len(shares)
+        owner = np.repeat(np.arange(m), sizes.sum(1))
+        split = np.repeat(np.tile(np.arange(3, dtype=np.int8), m), sizes.ravel())
+        draws = seeded_generator(seed, LABELS).random((len(owner), 1))
+        codes = np.sum(draws > np.cumsum(shares, axis=1)[owner, :-1], axis=1)
+        z = np.empty((len(owner), self.means.shape[1]), np.float32)
+        like = codes.copy()
+        for part, (law, rows) in enumerate(((self.train, split == 0), (self.held, split > 0))):
+            z[rows], like[rows] = self._draw_samples(law, codes[rows], seed, part, scales)
+        z += self._draw_effects(owner, like, m, seed, scales.effects)
+        back = np.linalg.inv(self.turn).astype(np.float32)
+        return z @ back + self.mean.astype(np.float32), codes, owner, split
+
+    def _draw_effects(
+        self, owner: Owner, like: Codes, clients: int, seed: int, scale: float
+    ) -> Rows:
+        """Client effects; what lies in another class looks like that class at this client."""
+        rng = seeded_generator(seed, EFFECTS)
+        K = len(self.means)
+        common = rng.standard_normal((clients, self.common.shape[1])) @ self.common.T
+        cells, place = np.unique(owner * K + like, return_inverse=True)
+        own = rng.standard_normal((len(cells), self.by_class.shape[1])) @ self.by_class.T
+        effect = (scale * (own + common[cells // K])).astype(np.float32)
+        return np.asarray(effect[place])
+
+    def _draw_samples(
+        self, law: CoordinateLaw, codes: Codes, seed: int, part: int, scales: Scales
+    ) -> tuple[Rows, Codes]:
+        """What samples have of their own, class means included, and the class they look like."""
+        rng = seeded_generator(seed, COORDINATES, part)
+        r, n = self.rank, len(codes)
+        means = self.means.astype(np.float32)
+        if law.residuals is None or law.codes is None:
+            ends = np.cumsum(law.confusion, axis=1)[codes, :-1]
+            nearest = np.sum(rng.random((n, 1)) > ends, axis=1)
+            right = (nearest == codes)[:, None]
+            u, v = law.blend.astype(np.float32)
+            z = np.where(
+                right, np.float32(law.pull) * means[codes], u * means[codes] + v * means[nearest]
+            )
+            spread = [
+                rng.standard_normal((n, each.shape[1]), dtype=np.float32) @ each.T.astype("f4")
+                for each in (law.right, law.wrong)
+            ]
+            base = np.where(right, *spread)
+        else:
+            z = means[codes].copy()
+            nearest = codes.copy()
+            base = np.zeros((n, law.residuals.shape[1]), np.float32)
+            for kind in np.unique(codes):
+                pool = np.flatnonzero(law.codes == kind)
+                if not self.distinct and pool.size > 1:  # no vector both trains and tests
+                    pool = pool[part::2]
+                here = np.flatnonzero(codes == kind)
+                if pool.size:  # another sample of the class, of whichever client
+                    chosen = rng.choice(pool, here.size)
+                    base[here] = law.residuals[chosen]
+                    nearest[here] = kind if law.nearest is None else law.nearest[chosen]
+        if base.shape[1] > r:
+            z[:, r:] += np.float32(scales.rest) * base[:, r:]
+            z[:, :r] += np.float32(scales.coordinates) * base[:, :r]
+            return z, nearest
+        base = np.float32(scales.coordinates) * base
+        z[:, :r] += base
+        rng = seeded_generator(seed, REST, part)
+        noise = rng.standard_normal((n, law.rest.shape[1]), dtype=np.float32)
+        z[:, r:] += np.float32(scales.rest) * (
+            noise @ law.rest.T.astype(np.float32) + base @ law.slope.astype(np.float32)
+        )
+        return z, nearest
+
+
+def choose_samples(away: Array, train: NDArray[np.bool_], classes: int) -> list[NDArray[np.bool_]]:
+    """Whose samples make a law: all, or training and held-out ones apart where they differ.
+
+    away: squared distances from the class mean, in the features' own units: in directions scaled
+    by training samples, those always look nearer where they are few.
+    """
+    if np.sum(~train) < max(LEAST_LAW, 2 * classes):
+        return [np.ones_like(train)]
+    seen, held = (away[rows] / away.mean() for rows in (train, ~train))
+    error = np.sqrt(held.var() / held.size + seen.var() / seen.size)
+    if held.mean() - seen.mean() > max(DISTINCT * float(error), FARTHER):
+        return [train, ~train]
+    return [np.ones_like(train)]
+
+
+def powers_of(sums: Array) -> Array:
+    """The variances of common effects and of those by class, per direction."""
+    top, below, squares, free = sums.T
+    common = np.divide(top, below, out=np.zeros_like(top), where=below > 0)
+    both = np.divide(squares, free, out=np.zeros_like(top), where=free > 0)
+    return np.stack([common, both - np.maximum(common, 0.0)], axis=1)
+
+
+@dataclass(frozen=True, eq=False)
+class CellMeans:
+    """Means of the samples of each client and class, and what samples vary by about them."""
+
+    means: Array  # (cells, d)
+    client: Owner
+    code: Codes
+    sizes: Array
+    class_means: Array
+    class_sizes: Array
+    within: Array
+    clients: int
+
+    @property
+    def known(self) -> NDArray[np.bool_]:
+        """The classes that have samples."""
+        return self.class_sizes > 0
+
+    @classmethod
+    def of(cls, x: Rows, codes: Codes, owner: Owner, classes: int, clients: int) -> CellMeans:
+        """From centred samples."""
+        cells, place, sizes = np.unique(
+            owner * classes + codes, return_inverse=True, return_counts=True
+        )
+        N = len(x)
+        of_cell = csr_array((np.ones(N, x.dtype), (place, np.arange(N))), shape=(len(cells), N))
+        means = np.asarray(of_cell @ x, dtype=float) / sizes[:, None]
+        about = x - means.astype(x.dtype)[place]
+        within = np.asarray(about.T @ about, dtype=float) / max(N - len(cells), 1)
+        counts = np.bincount(codes, minlength=classes).astype(float)
+        of_class = csr_array(
+            (sizes.astype(float), (cells % classes, np.arange(len(cells)))),
+            shape=(classes, len(cells)),
+        )
+        middle = (of_class @ means) / np.maximum(counts, 1)[:, None]
+        return cls(
+            means,
+            cells // classes,
+            cells % classes,
+            sizes.astype(float),
+            middle,
+            counts,
+            within,
+            clients,
+        )
+
+    def distances(self, x: Rows, codes: Codes, train: NDArray[np.bool_]) -> Array:
+        """Squared distances of samples from the mean of their class, of training samples as if
+        they were not in it.
+        """
+        away = np.zeros(len(x))
+        for rows in np.array_split(np.arange(len(x)), max(len(x) // 4096, 1)):
+            about = x[rows] - self.class_means.astype(x.dtype)[codes[rows]]
+            away[rows] = np.einsum("nd,nd->n", about, about)
+        n = np.maximum(self.class_sizes[codes], 2.0)
+        return np.where(train, away * (n / (n - 1)) ** 2, away)
+
+    def shrunken_effects(self, turn: Array, sums: Array, codes: Codes, owner: Owner) -> Array:
+        """What each sample has of its client and class, as far as it can be told: the mean of the
+        cell less that of the class, shrunken by what sampling adds to it.
+        """
+        power = float(np.maximum(powers_of(sums.sum(0)[None])[0], 0.0).sum())
+        shrinkage = power / (power + 1 / self.sizes)
+        moves = shrinkage[:, None] * ((self.means - self.class_means[self.code]) @ turn)
+        K = len(self.class_means)
+        keys = self.client * K + self.code
+        place = np.minimum(np.searchsorted(keys, owner * K + codes), len(keys) - 1)
+        known = keys[place] == owner * K + codes
+        return np.where(known[:, None], moves[place], 0.0)
+
+    def effects(self, turn: Array) -> tuple[Array, Array, Array]:
+        """Factors of the covariances of common effects and of those by class, in turned
+        coordinates; and by client what their traces per direction are ratios of, (clients, 4):
+        traces may be below 0 by chance.
+
+        Products of two classes' means of one client have the mean S_a; squares of one have S_a +
+        S_b and what sampling adds.
+        """
+        D = (self.means - self.class_means[self.code]) @ turn
+        d = D.shape[1]
+        of_client = csr_array(
+            (np.ones(len(D)), (self.client, np.arange(len(D)))), shape=(self.clients, len(D))
+        )
+        total = of_client @ D
+        pairs = np.bincount(self.client, minlength=self.clients)
+        crossed = float(np.sum(pairs * (pairs - 1)))
+        S_a = (total.T @ total - D.T @ D) / max(crossed, 1.0)
+        free = 1 - self.sizes / np.maximum(self.class_sizes[self.code], 1)
+        weight = np.where(free > LEAST_CELL, self.sizes, 0.0)
+        if weight.sum() == 0:
+            empty = np.zeros((d, 0))
+            return empty, empty, np.zeros((self.clients, 4))
+        weight = weight / weight.sum()
+        within = turn.T @ self.within @ turn
+        sampling = within * float(np.sum(weight * free / self.sizes))
+        S = ((weight[:, None] * D).T @ D - sampling) / float(weight @ free)
+        squares = np.sum(D**2, axis=1)
+        parts = np.stack(
+            [
+                (np.sum(total**2, axis=1) - of_client @ squares) / d,
+                pairs * (pairs - 1.0),
+                of_client @ (weight * (squares - free / self.sizes * float(np.trace(within)))) / d,
+                of_client @ (weight * free),
+            ],
+            axis=1,
+        )
+        a = float(np.trace(S_a)) if crossed else 0.0
+        b = float(np.trace(S)) - max(a, 0.0)
+        common = factor_covariance(S_a) if a > 0 else np.zeros((d, 0))
+        own = factor_covariance(S - (S_a if a > 0 else 0.0), b) if b > 0 else np.zeros((d, 0))
+        return common, own, parts
+
+
+@dataclass(frozen=True, eq=False)
+class NumberLaws:
+    """The laws of numbers: features about client means, and labels with variance components.
+
+    within, between: factors of the features' covariances. theta: (unknowns, outputs), the
+    intercept last where there is one; variances: (unknowns,) of clients' weights; noise: standard
+    deviations by output.
+    """
+
+    mean: Array
+    within: Array
+    between: Array
+    theta: Array
+    variances: Array
+    noise: Array
+    intercept: bool
+
+    def draw(
+        self, clients: int, sizes: NDArray[np.intp], seed: int, scales: Scales
+    ) -> tuple[Rows, Array, Owner, NDArray[np.int8]]:
+        """Features, labels, owners and splits; sizes: (clients, 3)."""
+        owner = np.repeat(np.arange(clients), sizes.sum(1))
+        split = np.repeat(np.tile(np.arange(3, dtype=np.int8), clients), sizes.ravel())
+        rng = seeded_generator(seed, COORDINATES)
+        level = rng.standard_normal((clients, self.between.shape[1])) @ self.between.T
+        noise = rng.standard_normal((len(owner), self.within.shape[1])) @ self.within.T
+        x = self.mean + level[owner] + scales.rest * noise
+        rng = seeded_generator(seed, EFFECTS)
+        shift = rng.standard_normal((clients, *self.theta.shape))
+        theta = self.theta + scales.effects * np.sqrt(self.variances)[:, None] * shift
+        rows = np.column_stack([x, np.ones(len(x))]) if self.intercept else x
+        rng = seeded_generator(seed, REST)
+        labels = np.einsum("np,npk->nk", rows, theta[owner])
+        return x, labels + self.noise * rng.standard_normal(labels.shape), owner, split
+
+
+def estimate_number_laws(
+    x: Array, y: Array, owner: Owner, intercept: bool, fitted: Any
+) -> NumberLaws:
+    """From training rows and a linear fit with estimated variances and noise."""
+    clients = int(owner.max()) + 1
+    mean = x.mean(0)
+    counts = np.bincount(owner, minlength=clients).astype(float)
+    sums = np.zeros((clients, x.shape[1]))
+    np.add.at(sums, owner, x - mean)
+    level = sums / np.maximum(counts, 1)[:, None]
+    about = x - mean - level[owner]
+    within = about.T @ about / max(len(x) - int(np.sum(counts > 0)), 1)
+    held = counts > 0
+    between = level[held].T @ level[held] / held.sum() - within * float(np.mean(1 / counts[held]))
+    theta = fitted.shared.reshape(len(fitted.shared), -1)
+    noise = np.full(theta.shape[1], fitted.noise)
+    return NumberLaws(
+        mean,
+        factor_covariance(within),
+        factor_covariance(between),
+        theta,
+        np.broadcast_to(fitted.variances, (len(theta),)).astype(float),
+        noise,
+        intercept,
+    )

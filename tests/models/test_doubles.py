@@ -1,0 +1,359 @@
+"""Doubles: laws found again in clients that were drawn by them, files without samples, what-ifs."""
+
+import json
+
+import numpy as np
+import polars as pl
+import pytest
+import safetensors.numpy
+from scipy.special import gammaln
+
+import fedasym as fa
+from fedasym.models.doubles import Interval, calibrate
+from fedasym.models.laws import Scales, ShareLaw
+from fedasym.models.what_if import crossing_sentences, score_clients
+
+from ..command import fedasym
+
+CLASSES, FEATURES = 6, 12
+CENTRES = 0.9 * np.random.default_rng(9).standard_normal((CLASSES, FEATURES))
+
+
+def clusters(clients=40, samples=60, alpha=None, common=0.0, by_class=0.0, seed=0, shrink=1.0):
+    """Clients whose samples lie about class means, moved by effects of known size.
+
+    shrink: how much less training samples vary, as those that a network was trained on.
+    """
+    rng = np.random.default_rng(seed)
+    owner = np.repeat(np.arange(clients), samples)
+    split = np.tile(np.repeat([0, 1, 2], [samples - 20, 10, 10]), clients)
+    shares = np.full((clients, CLASSES), 1 / CLASSES)
+    if alpha is not None:
+        shares = rng.dirichlet(np.full(CLASSES, alpha), clients)
+    codes = np.concatenate([rng.choice(CLASSES, samples, p=each) for each in shares])
+    moves = common * rng.standard_normal((clients, FEATURES))
+    own = by_class * rng.standard_normal((clients, CLASSES, FEATURES))
+    noise = rng.standard_normal((len(owner), FEATURES))
+    noise[split == 0] *= shrink
+    x = CENTRES[codes] + moves[owner] + own[owner, codes] + noise
+    return fa.Federation.from_arrays(x, codes, owner, split=split, classes=CLASSES)
+
+
+@pytest.fixture(scope="module")
+def real():
+    return clusters(alpha=0.5, common=0.5, by_class=0.3)
+
+
+@pytest.fixture(scope="module")
+def double(real):
+    return fa.resemble(real)
+
+
+@pytest.mark.parametrize("told", [{"clients": 100, "samples": 150}, {"clients": 150}])
+@pytest.mark.parametrize("alpha", [0.1, 1.0])
+def test_alpha_is_found_within_a_quarter_over_twenty_draws(alpha, told):
+    """By client, and by class: of few clients that share out a class, the shares are a little more
+    even than those of one client alone, and 10 % show here.
+    """
+    labels = np.arange(60_000) % 10
+    x = labels[:, None] * 1.0
+    found = [
+        ShareLaw.of(fa.datasets.partition(x, labels, alpha=alpha, seed=seed, **told).class_counts())
+        for seed in range(20)
+    ]
+    values = np.array([law.alpha for law in found])
+    assert np.abs(values / alpha - 1).max() < 0.25
+    if "samples" in told:
+        assert sum(law.low <= alpha <= law.high for law in found) >= 16  # of 19 expected
+
+
+def test_the_likelihood_of_shares_is_largest_where_a_plain_grid_says():
+    rng = np.random.default_rng(1)
+    counts = np.stack([rng.multinomial(30, rng.dirichlet([0.7, 0.7, 0.7])) for _ in range(40)])
+    law = ShareLaw.of(counts)
+
+    def log_likelihood(total):
+        a = total * law.base
+        return sum(
+            gammaln(total)
+            - gammaln(total + row.sum())
+            + sum(gammaln(a[k] + row[k]) - gammaln(a[k]) for k in range(3))
+            for row in counts
+        )
+
+    grid = np.geomspace(0.3, 20, 400)
+    values = np.array([log_likelihood(total) for total in grid])
+    assert law.total == pytest.approx(grid[values.argmax()], rel=0.02)
+    inside = grid[2 * (values.max() - values) < 3.84] / 3
+    assert (law.low, law.high) == pytest.approx((inside[0], inside[-1]), rel=0.03)
+
+
+def test_the_card_tells_the_three_shifts_apart(double):
+    card = double.card
+    assert card.label.low < 0.5 < card.label.high
+    assert card.feature.low < 0.5 < card.feature.high
+    assert card.concept.low < 0.3 < card.concept.high
+    assert "as Dirichlet 0.5" in str(double) or "as Dirichlet 0.4" in str(double)
+
+
+@pytest.mark.parametrize(("common", "by_class"), [(0.0, 0.0), (0.5, 0.0), (0.0, 0.5)])
+def test_a_shift_that_is_not_there_is_not_found(common, by_class):
+    card = fa.resemble(clusters(common=common, by_class=by_class, seed=3)).card
+    assert card.label.low > 5  # as even as sixty samples of six classes can tell
+    assert card.feature.is_clear == (common > 0)
+    assert card.concept.is_clear == (by_class > 0)
+    for shift, size in ((card.feature, common), (card.concept, by_class)):
+        assert not size or shift.low < size < shift.high
+
+
+def test_drawn_clients_have_the_moments_of_real_ones(real, double):
+    drawn = double.draw(seed=4)
+    assert (drawn.clients, drawn.classes) == (real.clients, real.classes)
+    assert drawn.counts("train").tolist() == real.counts("train").tolist()
+    for kind in range(CLASSES):
+        ours, theirs = (each.features[each.labels == kind] for each in (drawn, real))
+        spread = theirs.std(0)
+        # a class moves with its clients: some twenty of them make its mean
+        assert np.abs(ours.mean(0) - theirs.mean(0)).max() < 4 * spread.max() / np.sqrt(20)
+        assert ours.std(0) == pytest.approx(spread, rel=0.35)
+    again = fa.resemble(drawn).card
+    for name in ("label", "feature", "concept"):
+        found, truth = getattr(again, name), getattr(double.card, name)
+        scale = 1.0 if name == "label" else double.scales.effects
+        assert found.low < scale * truth.high
+        assert scale * truth.low < found.high
+
+
+def test_alpha_sets_the_evenness_of_shares(double):
+    """E sum p^2 = (1 + alpha)/(1 + K alpha) of a symmetric law, nearly that of this base."""
+    for alpha in (0.1, 2.0):
+        drawn = double.draw(clients=300, samples=100, alpha=alpha, seed=5)
+        counts = drawn.class_counts("train").astype(float)
+        squares = (counts * (counts - 1)).sum(1) / (100 * 99)  # without the bias of sampling
+        error = squares.std() / np.sqrt(300)
+        assert abs(squares.mean() - (1 + alpha) / (1 + CLASSES * alpha)) < 4 * error + 0.02
+
+
+@pytest.mark.parametrize("form", ["resampled", "mixtures"])
+def test_half_the_samples_foretell_the_whole(real, form):
+    algorithms = [fa.algorithms.find(name) for name in ("fedavg", "local_ridge", "rtfa", "pfedme")]
+    half = clusters(samples=40, alpha=0.5, common=0.5, by_class=0.3)
+    told = fa.resemble(half, coordinates=form)
+    scores = [
+        score_clients(told.draw(samples=40, held=20, seed=seed), algorithms) for seed in range(3)
+    ]
+    # new clients of the same law: what is real is known up to its own draw
+    truth = [
+        score_clients(clusters(alpha=0.5, common=0.5, by_class=0.3, seed=seed), algorithms)
+        for seed in range(3)
+    ]
+    assert np.abs(np.mean(scores, 0) - np.mean(truth, 0)).max() < 0.05
+
+
+def test_held_out_samples_of_trained_features_have_their_own_law():
+    trained = fa.resemble(clusters(shrink=0.3, samples=80, seed=6))
+    assert trained.card.distinct
+    drawn = trained.draw(seed=1)
+    away = np.linalg.norm(drawn.features - CENTRES[drawn.labels], axis=1)
+    assert away[drawn.split == 0].mean() < 0.6 * away[drawn.split > 0].mean()
+    assert not fa.resemble(clusters(seed=6)).card.distinct
+
+
+def test_a_file_holds_no_samples_unless_asked_and_draws_the_same(double, tmp_path):
+    assert double.resamples
+    path = double.save(tmp_path / "double.safetensors")
+    names = safetensors.numpy.load_file(path)
+    assert not any("residuals" in name or "codes" in name for name in names)
+    kept = fa.Double.load(path)
+    assert not kept.resamples
+    assert np.allclose(
+        kept.draw(seed=1).features, double.as_mixtures().draw(seed=1).features, atol=1e-4
+    )
+    assert str(kept) == str(double.as_mixtures())
+    with pytest.warns(UserWarning, match="coordinates of real samples"):
+        whole = double.save(tmp_path / "whole.safetensors", coordinates=True)
+    again = fa.Double.load(whole)
+    assert np.allclose(again.draw(seed=1).features, double.draw(seed=1).features, atol=1e-4)
+
+
+def test_resampled_coordinates_never_both_train_and_test(double):
+    drawn = double.draw(seed=7)
+    laws = double.laws
+    z = (drawn.features - laws.mean) @ laws.turn - laws.means[drawn.labels]
+    assert laws.train is laws.held
+    halves = [laws.train.residuals[laws.train.codes == 0][part::2] for part in (0, 1)]
+    assert not {tuple(row) for row in halves[0]} & {tuple(row) for row in halves[1]}
+    assert np.isfinite(z).all()
+
+
+def test_calibration_finds_scales_that_were_changed(double):
+    """Probes of clients drawn at other scales are matched again, from the laws as they were."""
+    from dataclasses import replace
+
+    from fedasym.models.doubles import FlatRows, probe
+
+    other = replace(double, scales=Scales(1.6, 1.2, 1.0))
+    drawn = other.draw(held=40, seed=11)
+    goal, error = probe(FlatRows(drawn.features, drawn.labels, drawn.owner, drawn.split), CLASSES)
+    found = calibrate(replace(double, goal=goal, goal_error=error))
+    before = replace(double, scales=Scales()).card
+    for name, value in found.card.measured.items():
+        assert abs(found.card.drawn[name] - value) < 0.03
+    assert before is double.card
+
+
+@pytest.fixture(scope="module")
+def numbers():
+    rng = np.random.default_rng(2)
+    owner = np.repeat(np.arange(60), 30)
+    x = rng.standard_normal((1800, 3)) + 0.5 * rng.standard_normal((60, 3))[owner]
+    theta = np.array([1.0, -1.0, 0.5]) + 0.4 * rng.standard_normal((60, 3))
+    level = 2 + 1.5 * rng.standard_normal(60)
+    y = np.einsum("nd,nd->n", x, theta[owner]) + level[owner] + rng.standard_normal(1800)
+    return fa.Federation.from_arrays(x, y, owner, seed=1)
+
+
+@pytest.fixture(scope="module")
+def number_double(numbers):
+    return fa.resemble(numbers)
+
+
+def test_numbers_have_levels_means_and_weights_that_vary(number_double):
+    double = number_double
+    card = double.card
+    assert card.label.low < 1.5 < card.label.high
+    assert card.feature.low < 0.5 < card.feature.high
+    length = np.sqrt(1 + 1 + 0.25)
+    assert card.concept.low < 0.4 * np.sqrt(3) / length < card.concept.high
+    drawn = double.draw(clients=200, samples=200, held=1, seed=3)
+    rows = np.column_stack([drawn.features, np.ones(len(drawn.owner))])
+    own = [  # with many samples, least squares of each client shows how its weights vary
+        np.linalg.lstsq(rows[drawn.owner == i], drawn.labels[drawn.owner == i, 0], rcond=None)[0]
+        for i in range(200)
+    ]
+    apart = np.std(own, axis=0)
+    aim = double.scales.effects * np.sqrt(double.laws.variances)
+    assert apart == pytest.approx(aim, rel=0.25)
+    with pytest.raises(fa.InvalidInput, match="labels are numbers"):
+        double.draw(alpha=1)
+
+
+def test_what_if_on_numbers(number_double, tmp_path):
+    found = fa.what_if(
+        number_double, {"samples": [4, 24, 200]}, ["fedavg", "local_ridge", "pfedme"]
+    )
+    assert found.metric.lower
+    assert found.at("samples", 200, "local_ridge").value == pytest.approx(1.0, abs=0.15)
+    assert found.at("samples", 4, "pfedme").value < found.at("samples", 4, "local_ridge").value
+    again = fa.Double.load(number_double.save(tmp_path / "numbers.safetensors"))
+    assert again.task == "regression"
+
+
+@pytest.fixture(scope="module")
+def answer(double):
+    return fa.what_if(
+        double, {"samples": [5, 40, 80], "clients": [40, 80]}, ["fedavg", "local_ridge", "rtfa"]
+    )
+
+
+def test_what_if_prints_bands_and_what_follows(answer, tmp_path):
+    text = str(answer)
+    assert "training samples a client" in text
+    assert any("local training beats fedavg" in each for each in answer.sentences)
+    assert any(each.startswith("A newcomer with 5 samples") for each in answer.sentences)
+    assert any("first: twice the samples" in each for each in answer.sentences)
+    for point in answer.points:
+        assert 0 <= point.low <= point.value <= point.high <= 1
+    held = json.loads(answer.to_json())
+    assert len(held["points"]) == len(answer.table()) == answer.frame().height == 15
+    assert answer.plot(tmp_path / "what.svg").stat().st_size > 1000
+
+
+def test_the_crossing_is_where_the_curves_meet(answer):
+    from dataclasses import replace
+
+    def line(name, values):
+        return [
+            replace(point, value=value)
+            for point, value in zip(
+                (p for p in answer.points if (p.quantity, p.algorithm) == ("samples", name)),
+                values,
+                strict=True,
+            )
+        ]
+
+    crossed = replace(
+        answer, points=(*line("fedavg", [0.7, 0.7, 0.7]), *line("local_ridge", [0.4, 0.6, 0.8]))
+    )
+    assert crossing_sentences(crossed) == [
+        f"From {np.sqrt(40 * 80):.0f} samples on local training beats fedavg."
+    ]
+
+
+def test_the_command_takes_a_file_or_a_double(numbers, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("fedasym.models.doubles.BLOCKS", 2)
+    numbers.save("clients.safetensors")
+    told = ("--samples", "10,40", "--draws", "1", "--algorithms", "fedavg,rtfa")
+    first = fedasym("what-if", "clients.safetensors", *told, "--save", "double.safetensors")
+    assert "concept shift" in first.stdout
+    assert "The double is kept in double.safetensors" in first.stdout
+    again = fedasym("what-if", "double.safetensors", *told, "--json")
+    assert json.loads(again.stdout)["present"] == {"samples": 24.0, "clients": 60.0}
+
+
+@pytest.mark.parametrize(
+    ("call", "told"),
+    [
+        (lambda d: fa.resemble([1]), "federation is a list"),
+        (lambda d: fa.resemble(clusters(clients=3)), "at least 4"),
+        (lambda d: fa.resemble(clusters(), coordinates="mine"), "'resampled' or 'mixtures'"),
+        (lambda d: d.draw(clients=0), "clients is 0"),
+        (lambda d: d.draw(alpha=-1), "alpha is -1"),
+        (lambda d: fa.what_if(3), "source is a int"),
+        (lambda d: fa.what_if(d, {}), "vary is {}"),
+        (lambda d: fa.what_if(d, {"rows": [3]}), "rows"),
+        (lambda d: fa.what_if(d, {"samples": []}), "vary samples is empty"),
+        (lambda d: fa.what_if(d, {"samples": [1]}), "at least 2"),
+        (lambda d: fa.what_if(d, {"alpha": [0]}), "above 0"),
+        (lambda d: fa.what_if(d, {"samples": [5]}, "nobody"), "nobody"),
+    ],
+)
+def test_refusals(double, call, told):
+    with pytest.raises(fa.InvalidInput, match=told):
+        call(double)
+
+
+def test_a_damaged_file_is_refused(double, tmp_path):
+    from fedasym.core.runtime import read_arrays, write_arrays
+
+    path = double.save(tmp_path / "double.safetensors")
+    arrays, about = read_arrays(path, "double")
+    for name, change in (("sizes", arrays["sizes"][:, :2]), ("turn", arrays["turn"][1:])):
+        write_arrays(path, "double", arrays | {name: change}, about)
+        with pytest.raises(fa.InvalidInput, match="damaged"):
+            fa.Double.load(path)
+    with pytest.raises(fa.InvalidInput, match="no double"):
+        fa.Double.load(numbers_file(tmp_path))
+
+
+def numbers_file(folder):
+    path = folder / "other.parquet"
+    pl.DataFrame({"a": [1]}).write_parquet(path)
+    return path
+
+
+def test_intervals_say_what_is_clear():
+    assert str(Interval(0.312, 0.25, 0.4)) == "0.31 [0.25, 0.4]"
+    assert not Interval(0.1, 0.0, 0.2).is_clear
+
+
+def test_advice_may_end_in_what_if(numbers, tmp_path, monkeypatch):
+    monkeypatch.setattr("fedasym.models.doubles.BLOCKS", 2)
+    advice = fa.advise(numbers, what_if=True)
+    assert "A newcomer with 5 samples" in str(advice)
+    assert json.loads(advice.to_json())["what_if"]["points"]
+    page = advice.write(tmp_path / "advice.html").read_text()
+    assert page.index('<section id="check">') < page.index('<section id="what-if">')
+    with pytest.raises(fa.InvalidInput, match="of a Federation"):
+        fa.advise(numbers.features, numbers.labels[:, 0], numbers.owner, what_if=True)
