@@ -3,11 +3,12 @@
     python benchmarks/double.py digits cifar100 [--clients 100] [--table parts dirichlet]
 
 Data: FEDASYM_DATA (digits_by_writer/mnist_by_writer.npz, as 300 random ReLU features of its pixels;
-cifar100_features/features_100_clients.npz), or a .safetensors file of features.
+cifar100_features/features_100_clients.npz), or a .safetensors or .npz file of features.
 Tables: accuracies of every algorithm (exact least-squares heads; means over clients) on real
 clients of the whole size, beside those on clients drawn from a double that was fitted to half of
 each client's samples, or to a quarter of the clients; Dirichlet 0.1 and 1 re-partitions of the
-pool, each foretold from the other; estimated alpha over 20 draws; time and memory of `resemble`.
+pool, each foretold from the other; estimated alpha over 20 draws; time and memory of `resemble`;
+levels by least squares and by the logistic loss; training on real clients and on drawn ones.
 """
 
 from __future__ import annotations
@@ -22,6 +23,7 @@ import numpy as np
 
 import fedasym as fa
 from fedasym.algorithms import PAPER, find
+from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut
 from fedasym.models.laws import ShareLaw
 from fedasym.models.what_if import score_clients
 
@@ -30,6 +32,17 @@ ALGORITHMS = [find(name) for name in NAMES]
 DRAWS = 2
 HELD = 20
 FEATURES = 300
+TRAINED = ["local", "fedavg", "ftfa", "rtfa", "maml_fo", "pfedme"]
+TRAIN = {"rounds": 200, "cohort": 20, "local_steps": 20, "batch": 32, "personal_epochs": 10}
+GRID = {"server_step": [0.01, 0.1, 1.0], "local_step": [0.01, 0.1, 1.0], "ridge": [0.01, 0.1, 1.0]}
+GRIDS = {
+    "local": ("local_step",),
+    "fedavg": ("server_step",),
+    "ftfa": ("server_step", "local_step"),
+    "rtfa": ("server_step", "local_step", "ridge"),
+    "maml_fo": ("server_step", "local_step"),
+    "pfedme": ("server_step", "ridge"),
+}
 
 
 def folder() -> Path:
@@ -71,6 +84,35 @@ def load_cifar(clients: int, seed: int = 0) -> fa.Federation:
     )
 
 
+def load_file(path: str, clients: int) -> fa.Federation:
+    """Features of a .safetensors file, or of an .npz file with x, y, client and split."""
+    if path.endswith(".safetensors"):
+        return fa.Federation.from_safetensors(path)
+    file = np.load(path)
+    kept = np.isin(file["client"], np.unique(file["client"])[:clients])
+    return fa.Federation.from_arrays(
+        file["x"][kept].astype(np.float32),
+        file["y"][kept].astype(int),
+        file["client"][kept].astype(int),
+        split=file["split"][kept].astype(int),
+        classes=int(file["y"].max()) + 1,
+    )
+
+
+def levels_table(name: str, federation: fa.Federation) -> None:
+    """Least-squares heads beside heads with the logistic loss, on the real clients."""
+    rows = federation.features, federation.labels, federation.owner, federation.split
+    for board in (HeldOut, SoftmaxHeldOut):
+        start = time.process_time()
+        here = board.of(*rows, len(federation.classes))
+        told = [
+            f"{each} {100 * np.nanmean(here.score(find(each))):.1f}"
+            for each in ("fedavg", "fedavg_share", "local_ridge", "rtfa")
+        ]
+        spent = time.process_time() - start
+        print(f"{name} {board.__name__}: {', '.join(told)}; {spent:.0f} s", flush=True)
+
+
 def select_rows(federation: fa.Federation, kept: np.ndarray) -> fa.Federation:
     """Some of the samples."""
     return fa.Federation.from_arrays(
@@ -106,8 +148,10 @@ def foretell(double, size, clients, seed, alpha=None) -> np.ndarray:
     return np.mean(found, axis=0)
 
 
-def print_table(title: str, rows: dict[str, np.ndarray], truth: np.ndarray) -> None:
-    print(f"\n{title}\n{'':<24}" + "".join(f"{name:>13}" for name in NAMES))
+def print_table(
+    title: str, rows: dict[str, np.ndarray], truth: np.ndarray, names: list[str] = NAMES
+) -> None:
+    print(f"\n{title}\n{'':<24}" + "".join(f"{name:>13}" for name in names))
     print(f"{'real, whole':<24}" + "".join(f"{100 * value:>13.1f}" for value in truth))
     for name, values in rows.items():
         off = np.abs(values - truth)
@@ -200,6 +244,38 @@ def alpha_table(draws: int = 20) -> None:
         )
 
 
+def train_table(name: str, federation: fa.Federation, seed: int) -> None:
+    """Training on the real whole, beside training on clients drawn from a double of half of each
+    client's samples; steps and ridge tuned on validation samples of each.
+    """
+    size = int(np.median(federation.counts("train")))
+    start = time.perf_counter()
+    double = fa.resemble(halve_clients(federation, seed))
+    spent = {"double": time.perf_counter() - start}
+    both = {
+        "real": federation,
+        "drawn": double.draw(clients=len(federation), samples=size, held=HELD, seed=seed),
+    }
+    rows = {}
+    for which, clients in both.items():
+        start = time.perf_counter()
+        found = []
+        tested = clients.counts("test")
+        for algorithm in TRAINED:
+            grid = {key: values for key, values in GRID.items() if key in GRIDS[algorithm]}
+            runs = fa.train([algorithm], clients, evaluate_every=0, seed=seed, grid=grid, **TRAIN)
+            right = runs.choose()[0].correct[-1, :, 1]
+            found.append(float(np.mean(right[tested > 0] / tested[tested > 0])))
+            print(f"{name} {which} {algorithm} {100 * found[-1]:.1f}", flush=True)
+        rows[which] = np.array(found)
+        spent[which] = time.perf_counter() - start
+    print_table(
+        f"{name}, trained", {"drawn from half of each": rows["drawn"]}, rows["real"], TRAINED
+    )
+    told = ", ".join(f"{key} {value:.0f}" for key, value in spent.items())
+    print(f"seconds: {told}", flush=True)
+
+
 def speed_table(clients: int = 600, samples: int = 100, dimension: int = 512) -> None:
     """Processor time and memory of `resemble`, beyond what the data take."""
     rng = np.random.default_rng(0)
@@ -233,14 +309,16 @@ def main() -> None:
     loaders = {"digits": load_digits, "cifar100": load_cifar}
     for name in options.data:
         federation = (
-            loaders[name](options.clients)
-            if name in loaders
-            else fa.Federation.from_safetensors(name)
+            loaders[name](options.clients) if name in loaders else load_file(name, options.clients)
         )
         if "parts" in options.table:
             parts_table(name, federation, options.seeds, options.forms)
         if "dirichlet" in options.table:
             dirichlet_table(name, federation, options.seed, options.forms)
+        if "levels" in options.table:
+            levels_table(name, federation)
+        if "train" in options.table:
+            train_table(name, federation, options.seed)
     if "alpha" in options.table:
         alpha_table()
     if "speed" in options.table:

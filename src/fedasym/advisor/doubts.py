@@ -336,7 +336,7 @@ def scarce_class_samples(seen: ClassEvidence) -> str | None:
         return None
     return (
         f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features:"
-        " centre and radius are told apart only by products across clients, accuracies are rough,"
+        " centre and radius can be separated only by products across clients, accuracies are rough,"
         " and the shared model needs a ridge too."
     )
 

@@ -278,7 +278,7 @@ def fit_groups(
     fits = []
     for group in np.unique(groups):
         mine = np.flatnonzero(groups == group)
-        part = [data[place] for place in mine]
+        part = [data[place] for place in mine.tolist()]
         told = (p[mine] / p[mine].sum(), ridge, intercept, personal)
         fits.append((p[mine].sum(), fit_clients(inner, part, *told)))
     own = {name: model for _, fit in fits for name, model in fit.personal.items()}
@@ -310,7 +310,7 @@ def choose_groups(
         models = []
         for group in np.unique(groups):
             mine = np.flatnonzero(groups == group)
-            part = [data[place] for place in mine]
+            part = [client for client, each in zip(data, groups, strict=True) if each == group]
             models.append(fit_shared(stage, part, p[mine] / p[mine].sum(), None, None).theta)
         losses = [
             [float(((client.X @ model - client.y) ** 2).sum()) for model in models]

@@ -25,6 +25,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -129,15 +130,16 @@ class HeldOut:
         """From rows: labels are class codes where `classes` says how many, else (rows, outputs);
         split: 0 for training, 1 for validation, 2 for test.
         """
-        kind = np.float32 if features.size > LARGE else np.float64
+        kind: Any = np.float32 if features.size > LARGE else np.float64
         train = split == 0
         if not train.any():
             raise InvalidInput("there are no training samples: give at least one to every client")
         centre = features[train].mean(0, dtype=float) if intercept else 0.0
         rows: Rows = np.asarray(features - centre, dtype=kind)
         if intercept:
-            level = np.sqrt(np.mean(np.square(rows[train]))) or 1.0
-            rows = np.column_stack([rows, np.full(len(rows), level, kind)])
+            level = float(np.sqrt(np.mean(np.square(rows[train])))) or 1.0
+            ones: Rows = np.full((len(rows), 1), level, kind)
+            rows = np.concatenate([rows, ones], axis=1)
         if classes is None:
             targets: Rows = np.asarray(labels, dtype=kind).reshape(len(rows), -1)
             if intercept:
@@ -171,9 +173,14 @@ class HeldOut:
         return FIRM * float(np.trace(self.gram)) / p * np.eye(p)
 
     @cached_property
-    def pooled(self) -> Array:
+    def squared(self) -> Array:
         """The least-squares model of all training samples together."""
         return np.asarray(scipy.linalg.solve(self.gram + self.firm, self.cross, assume_a="pos"))
+
+    @cached_property
+    def pooled(self) -> Array:
+        """The shared model of all training samples together, with this loss."""
+        return self.squared
 
     def solve_weighted(self, weight: Filter) -> Array:
         """The shared model of a server stage with the weight b(x)."""
@@ -202,7 +209,7 @@ class HeldOut:
         found = np.full((len(learns), len(self.clients), 2), np.nan)
         leverage = self._leverages if self.left_out and theta is not None else None
         for place, each in enumerate(self.clients):
-            added = 0.0
+            added: Array | float = 0.0
             if correction is not None:
                 added = temperature * correction.offset(each.Y.sum(0), self.pooled_shares)
             start: Rows | float = 0.0
@@ -211,14 +218,14 @@ class HeldOut:
                 start = each.new @ theta.astype(each.X.dtype)
                 e = each.Y - each.X @ theta.astype(each.X.dtype)
             if leverage is not None:
-                e = e / (1 - leverage[place])[:, None]
+                e = np.asarray(e / (1 - leverage[place])[:, None])
             along = each.U.T @ e
             for setting, learn in enumerate(learns):
                 share = np.asarray(learn(each.x), dtype=float)
                 if self.left_out:
                     room = np.maximum(1 - each.U**2 @ share.astype(each.U.dtype), 1e-9)
                     left = (e - each.U @ (share[:, None] * along)) / room[:, None]
-                    outputs = each.Y - left
+                    outputs: Rows = each.Y - left
                 else:
                     weight = share / (each.n * each.x)
                     outputs = start + each.across @ (weight[:, None] * along).astype(each.X.dtype)
@@ -369,7 +376,7 @@ class SoftmaxHeldOut(HeldOut):
         """
         values, V, axes, Y = self._axes
         root = np.sqrt(values)[:, None]
-        start = root * (V.T @ HeldOut.pooled.func(self))
+        start = root * (V.T @ self.squared)
         start = find_factor(axes @ start.astype(axes.dtype), Y) * start
         held = strength * values.mean() / values
         return np.asarray(V @ (fit_axes(np.zeros_like(Y), axes, Y, held, start) / root))
@@ -409,7 +416,7 @@ class SoftmaxHeldOut(HeldOut):
             if theta is not None:
                 start = each.new @ theta.astype(each.X.dtype)
                 offset = each.X @ theta.astype(each.X.dtype)
-            added = 0.0
+            added: Array | float = 0.0
             if algorithm.correction is not None:
                 added = algorithm.correction.offset(each.Y.sum(0), self.pooled_shares)
             W = np.zeros((each.x.size, each.Y.shape[1]))
