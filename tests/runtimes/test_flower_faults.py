@@ -17,7 +17,7 @@ from flwr.common.serde import message_to_proto
 from flwr.supercore.task_identity import TaskIdentity
 
 import fedasym as fa
-from fedasym.deploy.flower.apps import write_app
+from fedasym.deploy.flower import write_app
 from fedasym.deploy.flower.grid import import_app, read_app
 from fedasym.deploy.flower.messages import CODES, Fault
 from fedasym.deploy.flower.nodes import NodeApp

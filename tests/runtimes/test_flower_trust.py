@@ -18,7 +18,7 @@ from flwr.cli.build import build_fab_from_disk
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.deploy.flower.apps import digest_app, digest_archive, digest_files, write_app
+from fedasym.deploy.flower import digest_app, digest_archive, digest_files, write_app
 from fedasym.deploy.flower.grid import AppGuard, import_app, read_app, start_node
 from fedasym.deploy.flower.messages import Fault, NodeFault
 from fedasym.deploy.flower.nodes import load_clients, select_clients
