@@ -253,7 +253,9 @@ class Reproduction:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return notebook_text(self)
+        texts = [notebook_text(part) for part in (self.beside, self.foreseen) if part is not None]
+        claims = [] if self.claims is None else [self.claims._repr_html_()]
+        return "".join([self.results._repr_html_(), *texts, *claims])
 
 
 def reproduce(
