@@ -533,6 +533,12 @@ class PrivacyCosts(Result):
     margin: sharing pays where its loss is by this part below that of learning alone.
     pays: from how many clients on it does, by budget; infinite where it never does.
     radius: with that radius, clients without privacy would have as much more loss.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
+    >>> told = {"dimension": 100, "epsilon": 1, "clients": [20, 500], "rounds": 8}
+    >>> fa.privacy_costs(world, "fedavg", **told).shares.tolist()
+    [[False, True]]
     """
 
     algorithm: str
