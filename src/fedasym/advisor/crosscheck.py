@@ -67,6 +67,7 @@ MANY_CLASSES = 20
 UNEVEN = 0.6  # share of the classes that would be as uncertain if all were alike
 LEVEL_CLIENTS = 40  # on which the logistic loss is set beside least squares
 LEVEL_ROWS = 500  # training samples of each
+LEVEL_HELD = 100  # held-out samples of each
 LEVEL_FEATURES = 300
 LEAST_LEVELLED = 200  # held-out samples
 
@@ -250,10 +251,12 @@ def logistic_levels(classes: Classes) -> dict[str, float]:
     data = some.data
     parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
     for place in range(len(data.parts)):
-        for part, split, most in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
-            rows = spread_places(len(part[1]), most)
-            kinds = 1 + np.arange(rows.size) % 2 if split else np.zeros(rows.size, int)
-            parts.append((part[0][rows], part[1][rows], place, kinds))
+        for part, most in ((data.rows(place), LEVEL_ROWS), (data.held(place), LEVEL_HELD)):
+            some_rows = spread_places(len(part[1]), most)
+            kinds = np.zeros(some_rows.size, np.intp)
+            if most == LEVEL_HELD:  # one half chooses settings, the other is scored
+                kinds = 1 + np.arange(some_rows.size, dtype=np.intp) % 2
+            parts.append((part[0][some_rows], part[1][some_rows], place, kinds))
     codes = np.concatenate([part[1] for part in parts]).astype(np.intp)
     split = np.concatenate([part[3] for part in parts])
     held = int(np.sum(split > 0))
