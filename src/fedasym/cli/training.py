@@ -219,8 +219,9 @@ def advise(
     delta
         Of the privacy budget; well below 1/clients.
     """
-    others = {"--json": json, "--confirm": confirm, "--report": report, "--plot": plot}
-    others |= {"--algorithms": algorithms, "--what-if": what_if, "--epsilon": epsilon}
+    others: dict[str, Any] = {"--json": json, "--confirm": confirm, "--report": report}
+    others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
+    others["--epsilon"] = epsilon
     if federated:
         advise_federation(data, columns, others)
         return
