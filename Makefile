@@ -26,13 +26,15 @@ $(VENV)/.ready: $(VENV)/.installed
 demo: $(VENV)/.installed
 	@mkdir -p out
 	$(BIN)/fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --plot out/predict.png
-	$(BIN)/fedasym predict --radius 1 --noise 0.5 --aspect 2 --norm 2 --clients 10
 	$(BIN)/fedasym predict --task classification --radius 1.5 --centre 1.5 --aspect 2 --plot out/accuracy.png
 	$(BIN)/fedasym compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot out/phase.png
-	$(BIN)/fedasym path --radius 1 --noise 0.7 --aspect 2 --flow --plot out/path.png
-	$(BIN)/fedasym simulate --radius 1 --noise 0.5 --aspect 2 --norm 2 --dimension 100 --trials 3 --vary clients=3,5,10,30 --plot out/simulation.png
+	$(BIN)/fedasym advise shops --label sales --client shop --report out/advice.html
+	$(BIN)/fedasym simulate --radius 1 --noise 0.5 --aspect 2 --norm 2 --dimension 100 --trials 3 --vary clients=3,10,30 --plot out/simulation.png
 	$(BIN)/fedasym run examples/demo.toml --into out/demo
 	$(BIN)/fedasym report out/demo --into out/report.html --figures out/figures
+	@printf '\nThe report of the experiment:  file://%s/out/report.html\nThe advice on the shops:       file://%s/out/advice.html\n' "$(CURDIR)" "$(CURDIR)"
+	@printf '\nThree commands to go on with:\n  %s advise YOUR.csv --label COLUMN --client COLUMN\n  %s explore\n  %s train synthetic --algorithms local,fedavg,ftfa,rtfa --rounds 40 --seeds 0:3\n' \
+	  $(BIN)/fedasym $(BIN)/fedasym $(BIN)/fedasym
 
 # Types are checked beside the tests, one process more for the cores at hand, and told after them; each fails the whole.
 test: lint browser

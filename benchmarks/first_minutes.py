@@ -1,15 +1,17 @@
-"""A stranger's first ten minutes: every step from an empty environment, timed, with what it says at
-its end.
+"""A new user's first ten minutes: every step from an empty environment, timed, with what it says
+at its end; then every command that the README and the documentation show.
 
-    python benchmarks/first_minutes.py
+    python benchmarks/first_minutes.py [--python python3.12 ...] [--pages README.md learn ...]
 
-The wheel is built and installed into an empty environment; then each command runs for the first
-time, far from the checkout: imports are not cached, programs not compiled. A CSV of clients is
-drawn first, as a stranger would bring one.
+The wheel is built and installed into an empty environment of each Python; then each command runs for
+the first time, far from the checkout: imports are not cached, programs not compiled. A CSV of clients
+is drawn first, as a new user would bring one. Every command of a page's console blocks runs in a
+folder of that page, in its order; any that fails ends it all.
 """
 
 from __future__ import annotations
 
+import argparse
 import os
 import re
 import subprocess
@@ -46,6 +48,9 @@ evaluate_every = 10
 seeds = 3
 """
 STEPS = {
+    "fedasym alone": "",
+    "version": "--version",
+    "advise on the table that ships": "advise shops --label sales --client shop",
     "predict": "predict --radius 1 --noise 0.5 --aspect 2 --norm 2",
     "compare, with a figure": (
         "compare ftfa fedavg --radius 1 --vary noise=0:2:200 --vary aspect=1.1:10:200 --plot"
@@ -81,7 +86,50 @@ def explored(command: Path, folder: Path) -> float:
     return seconds
 
 
+def shown_commands(wanted: list[str]) -> dict[str, list[str]]:
+    """The commands in console blocks, by page, each once: the README and all of docs."""
+    pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+    found: dict[str, list[str]] = {}
+    seen: set[str] = set()
+    for page in pages:
+        name = str(page.relative_to(ROOT))
+        if page.parent.name == "reference" or not any(each in name for each in wanted or [""]):
+            continue
+        for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.S):
+            for line in re.findall(r"^(?:\$ )?(fedasym .*)$", block, flags=re.M):
+                command = line.split("  #")[0].strip()
+                if command not in seen:
+                    seen.add(command)
+                    found.setdefault(name, []).append(command)
+    return found
+
+
+def try_pages(command: Path, home: Path, wanted: list[str]) -> None:
+    """Run what the pages show."""
+    print("\n| page | command | seconds | what it says last |\n| --- | --- | --- | --- |")
+    for page, lines in shown_commands(wanted).items():
+        folder = Path(tempfile.mkdtemp(dir=home))
+        for line in lines:
+            start = time.perf_counter()
+            said = done(command, *line.split()[1:], folder=folder).strip().splitlines()
+            last = said[-1].strip()[:80].replace("|", "/") if said else ""
+            seconds = time.perf_counter() - start
+            print(f"| {page} | `{line}` | {seconds:.1f} | {last} |", flush=True)
+
+
 def main() -> None:
+    asked = argparse.ArgumentParser()
+    asked.add_argument("--python", action="append", help="a Python to try; repeat it")
+    asked.add_argument(
+        "--pages", nargs="*", default=[], help="parts of pages' names; all by default"
+    )
+    given = asked.parse_args()
+    for python in given.python or [sys.executable]:
+        try_python(python, given.pages)
+
+
+def try_python(base: str, wanted: list[str]) -> None:
+    """The first minutes with one Python."""
     with tempfile.TemporaryDirectory() as name:
         home = Path(name)
         os.environ["XDG_CACHE_HOME"] = str(home / "cache")  # nothing compiled, nothing kept
@@ -89,10 +137,11 @@ def main() -> None:
         done(builder, "-m", "build", "--wheel", "--outdir", home, ROOT, folder=home)
         (wheel,) = home.glob("*.whl")
         start = time.perf_counter()
-        python = installed(sys.executable, home, f"{wheel}[experiments]")
+        python = installed(base, home, f"{wheel}[experiments,privacy]")
+        said = done(python, "--version", folder=home).strip()
         print(
-            f"{os.cpu_count()} cores, on which {os.getloadavg()[0]:.1f} other processes ran when it"
-            " began\n"
+            f"{said}, {os.cpu_count()} cores, on which {os.getloadavg()[0]:.1f} other processes ran"
+            " when it began\n"
         )
         print("| step | seconds | what it says last |\n| --- | --- | --- |")
         print(f"| install | {time.perf_counter() - start:.0f} | |", flush=True)
@@ -106,6 +155,7 @@ def main() -> None:
                 f"| {step} | {time.perf_counter() - start:.1f} | {said[-1].strip()} |", flush=True
             )
         print(f"| explore, until the page is there | {explored(command, home):.1f} | |")
+        try_pages(command, home, wanted)
 
 
 if __name__ == "__main__":

@@ -5,12 +5,16 @@ Of every group 30% of the rows are held out. The advisor sees the rest, recommen
 each algorithm's test error; then every algorithm is fitted, with its estimated variances, and
 measured on the rows held out.
 
-    FEDASYM_DATA=folder python examples/advise_schools.py
+    FEDASYM_DATA=folder python examples/advise_schools.py [--board docs/reproduction]
+
+With --board, predictions and measurements are written as files of the foresight board
+(docs/foresight.md).
 """
 
 from __future__ import annotations
 
 import importlib.util
+import json
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -111,9 +115,30 @@ def report(outcomes: dict[str, Outcome]) -> str:
     return "\n".join(lines)
 
 
+def write_files(outcomes: dict[str, Outcome], folder: Path) -> None:
+    """What was predicted and measured, a folder for each table."""
+    source = "python examples/advise_schools.py --board FOLDER"
+    for name, each in outcomes.items():
+        place = folder / name.lower()
+        place.mkdir(parents=True, exist_ok=True)
+        files = {
+            "measured": {"format": "fedasym measured 1", "name": name, "metric": "squared error"}
+            | {"values": each.measured},
+            "foreseen-advised": {"format": "fedasym prediction 1", "predictor": "advised"}
+            | {"values": each.predicted},
+        }
+        for file, held in files.items():
+            values = {key: float(f"{value:.6g}") for key, value in held["values"].items()}
+            text = json.dumps(held | {"values": values, "source": source}, indent=2)
+            (place / f"{file}.json").write_text(f"{text}\n", encoding="utf-8")
+
+
 def main() -> None:
     module = schools()
-    print(report({table.file: compare(table, module) for table in module.TABLES}))
+    outcomes = {table.file: compare(table, module) for table in module.TABLES}
+    print(report(outcomes))
+    if "--board" in sys.argv:
+        write_files(outcomes, Path(sys.argv[sys.argv.index("--board") + 1]))
 
 
 if __name__ == "__main__":

@@ -113,7 +113,7 @@ def test_a_bare_command_shows_the_commands_by_purpose():
         (["predict", *WORLD, "--spectrum", "atoms:1@0.5,2@0.4"], "weights sum to 0.9"),
         (["predict", *WORLD, "--spectrum", "atoms:1,2"], "value@weight"),
         (["predict", *WORLD, "--spectrum", "ar1"], "ar1:0.5"),
-        (["predict", *WORLD, "--spectrum", "arl:0.5"], "known are identity"),
+        (["predict", *WORLD, "--spectrum", "arl:0.5"], "choose from identity"),
         (["predict", *WORLD, "--spectrum", "eigenvalues:none.npy"], "does not exist"),
         (["predict", *WORLD, "--clients", "1.5"], "clients is 1.5"),
         (["predict", *WORLD, "--plot", "figure.gif"], "must end in .png"),

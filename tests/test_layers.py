@@ -4,6 +4,7 @@ types included.
 
 import ast
 from collections import defaultdict
+from functools import cache
 from pathlib import Path
 
 import fedasym
@@ -53,15 +54,26 @@ def imported(tree: ast.AST, known: set[str]):
             )
 
 
+@cache
+def walk_source() -> dict[Path, tuple[list[tuple[str, int]], list[tuple[str, int]]]]:
+    """What each file imports of the package, and which stages it names, with the lines."""
+    files = {module_of(file): file for file in SOURCE.rglob("*.py")}
+    known, stages = set(files), stage_classes()
+    found = {}
+    for file in files.values():
+        tree = ast.parse(file.read_text())
+        found[file] = list(imported(tree, known)), list(stages_named(tree, stages))
+    return found
+
+
 def edges() -> dict[tuple[str, str], list[str]]:
     """Who imports whom, by layer, and where."""
-    files = {module_of(file): file for file in SOURCE.rglob("*.py")}
     found = defaultdict(list)
-    for file in files.values():
+    for file, (targets, _) in walk_source().items():
         layer = file.relative_to(SOURCE).parts[0].removesuffix(".py")
         if layer in FACADE:
             continue
-        for target, line in imported(ast.parse(file.read_text()), set(files)):
+        for target, line in targets:
             other = [*target.split("."), "(the facade)"][1]
             if other != layer:
                 found[layer, other].append(f"{file.relative_to(SOURCE)}:{line} imports {target}")
@@ -121,9 +133,9 @@ def test_stages_are_known_by_what_they_are_and_not_by_their_class():
     assert not stages & {"ClientStage", "Algorithm"}
     wrong = [
         f"{file.relative_to(SOURCE)}:{line} names {name}"
-        for file in SOURCE.rglob("*.py")
+        for file, (_, named) in walk_source().items()
         if file.relative_to(SOURCE).parts[0] not in ("algorithms", "theory")
-        for name, line in stages_named(ast.parse(file.read_text()), stages)
+        for name, line in named
     ]
     assert wrong == []
     caught = "from fedasym.algorithms import Keep\nisinstance(stage, algorithms.Ridge)\n"

@@ -174,3 +174,21 @@ def test_in_a_browser_pages_are_quiet_fit_a_phone_and_can_be_searched(built):
         page.run("new Promise(done => setTimeout(done, 500))")
         first = page.run("document.querySelector('#found a')?.getAttribute('href') ?? ''")
         assert first.endswith("reference/python.html#fanoise_threshold")
+
+
+def test_pages_show_no_directives_and_no_raw_commands(built):
+    for file in built.rglob("*.html"):
+        text = file.read_text(encoding="utf-8")
+        body = re.sub(r"<script.*?</script>", "", text, flags=re.S)
+        for shown in ("# doctest", "&lt;BLANKLINE&gt;", r"<mi>\\"):
+            assert not re.search(shown, body), (file.name, shown)
+
+
+def test_a_closing_bar_is_one_group_with_what_it_closes():
+    assert "arg" in markdown.formula(r"\arg\min_x f", block=False)
+    assert "\\arg" not in markdown.formula(r"\arg\min_x f", block=False)
+    drawn = markdown.formula(r"\frac12\lVert \frac ab \rVert^2", block=True)
+    assert "<msup><mrow><mo" in drawn  # the exponent is of the whole, not of the bar
+    assert "<msup><mo" not in drawn
+    with pytest.raises(ValueError, match="which is not known"):
+        markdown.formula(r"\unheard x", block=False)

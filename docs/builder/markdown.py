@@ -63,6 +63,16 @@ def plain_text(token: Token) -> str:
     )
 
 
+def without_directives(text: str) -> str:
+    r"""An example without what only doctest reads.
+
+    >>> without_directives(">>> x  # doctest: +ELLIPSIS\n1\n<BLANKLINE>\n2")
+    '>>> x\n1\n\n2'
+    """
+    text = re.sub(r"[ \t]*# doctest:.*$", "", text, flags=re.MULTILINE)
+    return re.sub(r"^([ \t]*)<BLANKLINE>$", "", text, flags=re.MULTILINE)
+
+
 def code(text: str, language: str) -> str:
     """A block of code, in colour where the language is known."""
     name = (
@@ -70,16 +80,54 @@ def code(text: str, language: str) -> str:
         if language == "python" and text.lstrip().startswith(">>>")
         else LEXERS.get(language, "")
     )
-    text = text.rstrip() + "\n"
+    text = without_directives(text).rstrip() + "\n"
     shown = (
         highlight(text, get_lexer_by_name(name, stripnl=False), COLOURS) if name else escape(text)
     )
     return f'<pre class="code" tabindex="0"><code>{shown}</code></pre>\n'
 
 
+CLOSING = {")": "(", "]": "[", r"\rVert": r"\lVert", r"\rvert": r"\lvert"}
+TALL = (r"\left", r"\right", r"\big", r"\Big", r"\bigl", r"\bigr", r"\Bigl", r"\Bigr", r"\sqrt")
+
+
+def group_delimiters(text: str) -> str:
+    r"""LaTeX whose brackets and bars that have an exponent or index are one group with their
+    content: a browser would stretch the opening one alone.
+
+    >>> group_delimiters(r"\lVert x\rVert^2 + (a)(b)_k")
+    '\\left\\lVert  x\\right\\rVert ^2 + (a)\\left( b\\right) _k'
+    """
+    tokens = re.findall(r"\\[a-zA-Z]+\*?|\\.|.", text, flags=re.DOTALL)
+    opened: list[tuple[int, int]] = []
+    depth = 0
+    for at, token in enumerate(tokens):
+        depth += (token == "{") - (token == "}")
+        before = tokens[at - 1] if at else ""
+        if token in CLOSING.values() and before not in TALL:
+            opened.append((at, depth))
+        elif token in CLOSING and before not in TALL:
+            while opened and opened[-1][1] > depth:
+                opened.pop()
+            if not opened or tokens[opened[-1][0]] != CLOSING[token] or opened[-1][1] != depth:
+                continue
+            start, _ = opened.pop()
+            after = next((each for each in tokens[at + 1 :] if not each.isspace()), "")
+            if after in ("^", "_"):
+                tokens[start] = rf"\left{tokens[start]} "
+                tokens[at] = rf"\right{token} "
+    return "".join(tokens)
+
+
 def formula(text: str, block: bool) -> str:
     """LaTeX as MathML, which browsers draw by themselves."""
-    return str(convert(text.strip(), display="block" if block else "inline"))
+    known = re.sub(r"\\arg\s*\\(min|max)(?![a-zA-Z])", r"\\arg\1 ", text.strip())
+    drawn = str(convert(group_delimiters(known), display="block" if block else "inline"))
+    if raw := re.search(r">(\\[a-zA-Z]+)<", drawn):
+        raise ValueError(
+            f"the formula {text!r} has {raw[1]}, which is not known: write it in words"
+        )
+    return drawn
 
 
 def render(page: Page, follow: Follow, explain: Explain) -> None:

@@ -25,7 +25,9 @@ def advice(drawn):
 
 def true_losses(world, X, y, theta):
     names = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")
-    fits = {name: fa.linear.fit(name, X, y, intercept=False) for name in names}
+    fits = {name: fa.linear.fit(name, X, y, intercept=False) for name in names[:-1]}
+    # the ridge of rtfa is that of pfedme, from the same likelihood
+    fits["pfedme"] = fa.linear.fit("pfedme", X, y, intercept=False, ridge=fits["rtfa"].ridge)
     off = {
         name: np.array([fit.personal[i] - t for i, t in enumerate(theta)])
         for name, fit in fits.items()

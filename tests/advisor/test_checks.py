@@ -162,3 +162,19 @@ def test_alignment_moves_the_numbers_to_the_truth(world):
     assert advice.predictions["fedavg"].loss.value == pytest.approx(
         (off**2 @ made.eigenvalues).mean(), rel=0.12
     )
+
+
+def test_clients_in_two_groups_are_advised_a_model_for_each(world):
+    """The planted share of radius^2 between the groups is found, and IFCA's predicted error is what
+    held-out samples of its exact fit say.
+    """
+    X, y = changed(world, "clusters")
+    advice = advise(X, y, intercept=False)
+    assert advice.recommended.startswith("ifca(clusters=2,between=")
+    share = float(advice.recommended.removesuffix(")").split("=")[-1])
+    assert share == pytest.approx(1.5**2 / (world.radius**2 + 1.5**2), abs=0.1)
+    found = advice.confirm(X, y)
+    assert not found.refuted
+    assert found.values[advice.recommended] == pytest.approx(
+        advice.predictions[advice.recommended].loss.value + advice.floor, rel=0.1
+    )

@@ -18,8 +18,9 @@ from fedasym.advisor.federated import (
 )
 from fedasym.advisor.moments import combine_products, fit_variances
 from fedasym.advisor.statistics import kappa_of, spectrum_of
+from fedasym.advisor.structure import find_structure
 from fedasym.exact.clients import gather_clients as clients_of
-from fedasym.exact.profile_likelihood import even_points, likelihood_surface
+from fedasym.exact.profile_likelihood import EXACT, RatioWindow, even_points, likelihood_surface
 from fedasym.exact.reml import estimate_variances
 from fedasym.theory.transforms import kappa
 
@@ -36,12 +37,63 @@ def test_noise_and_radius_are_those_of_the_restricted_likelihood(world, samples,
 
 def test_single_precision_of_many_rows_costs_nothing(world, monkeypatch):
     data = read_clients(*world.but(samples=60, correlation=0.5, clients=100).draw()[:2])
-    double = pool_and_estimate(data).estimates
+    double = pool_and_estimate(data)
     monkeypatch.setattr(statistics, "MANY_ENTRIES", 0)
-    single = pool_and_estimate(data).estimates
-    assert single.noise2 != double.noise2  # the switch does something
-    assert single.noise2 == pytest.approx(double.noise2, rel=1e-6)
-    assert single.radius2 == pytest.approx(double.radius2, rel=1e-4)
+    single = pool_and_estimate(data)
+    assert single.room.G.dtype == np.float32
+    found, exact = single.estimates, double.estimates
+    assert found.noise2 != exact.noise2  # the switch does something
+    assert found.noise2 == pytest.approx(exact.noise2, rel=1e-6)
+    assert found.radius2 == pytest.approx(exact.radius2, rel=1e-4)
+    for name in ("power", "residual", "strength"):
+        one, other = (statistics.stack_field(each.summaries, name) for each in (single, double))
+        np.testing.assert_allclose(one, other, rtol=1e-5, atol=1e-5 * np.abs(other).mean())
+    structure, known = find_structure(single), find_structure(double)
+    assert structure.alignment == pytest.approx(known.alignment, abs=1e-3)
+    assert structure.direction == pytest.approx(known.direction, abs=1e-3)
+
+
+def test_what_one_client_alone_has_seen_is_computed_in_double_precision(world, monkeypatch):
+    X, y, _ = world.but(samples=30, clients=40).draw()
+    for x in X[1:]:
+        x[:, 0] *= 1e-3  # the others hardly see the first feature
+    data = read_clients(X, y)
+    double = pool_and_estimate(data)
+    monkeypatch.setattr(statistics, "MANY_ENTRIES", 0)
+    single = pool_and_estimate(data)
+    np.testing.assert_allclose(single.left_out[0], double.left_out[0], rtol=1e-9)
+    others = [np.concatenate(each[1:]) for each in (X, y)]
+    left = y[0] - X[0] @ np.linalg.lstsq(*others, rcond=None)[0]
+    assert np.linalg.norm(single.left_out[0]) == pytest.approx(np.linalg.norm(left), rel=1e-6)
+
+
+def test_structure_is_what_the_samples_themselves_say(world):
+    seen = pool_and_estimate(read_clients(*world.but(samples=30, clients=30).draw()[:2]))
+    found, pool, contrast = seen.estimates, seen.pool, []
+    S = pool.factor.T @ pool.factor / seen.data.sizes.sum()
+    for X, y in seen.data:
+        left = y - X @ pool.theta
+        H = X @ np.linalg.solve(pool.factor.T @ pool.factor, X.T)
+        e = np.linalg.solve(np.eye(len(y)) - H, left)  # about the others' model
+        W = np.linalg.inv(found.noise2 * np.eye(len(y)) + found.radius2 * X @ X.T / X.shape[1])
+        g, K = X.T @ W @ e, X.T @ W @ X
+        contrast.append(g @ S @ g / np.trace(S @ K) - g @ g / np.trace(K))
+    mean, error = np.mean(contrast), np.std(contrast, ddof=1) / np.sqrt(len(contrast))
+    assert find_structure(seen).alignment == pytest.approx(mean / error, rel=1e-9)
+
+
+@pytest.mark.parametrize("error", [0.02, 0.1])
+@pytest.mark.parametrize("decades", [0, 6])
+def test_between_its_nodes_a_window_has_the_deviance_of_the_samples(world, error, decades):
+    X, y, _ = world.but(samples=30, clients=40).draw()
+    spread = np.logspace(0, -decades / 2, X[0].shape[1])
+    turned = pool_and_estimate(read_clients([x * spread for x in X], y)).room.full()
+    centre = float(np.log(np.median(turned.x)))
+    window = RatioWindow(turned, centre, error)
+    assert window.nodes.size <= 7
+    for at in centre + 0.99 * window.half * np.linspace(-1, 1, 5):
+        exact = turned.at(float(np.exp(at)))[0]
+        assert window.at(at)[0] == pytest.approx(exact, abs=EXACT)
 
 
 @pytest.mark.parametrize("clients", [8, 30])

@@ -18,6 +18,7 @@ from fedasym.exact.class_clients import (
     lay_out,
     step_from,
 )
+from fedasym.exact.clients import group_by_angle
 from fedasym.exact.draws import seeded_generator
 from fedasym.theory.classes.finite import meta_scale, moreau_fit, step_around
 from fedasym.theory.classes.metrics import log_loss
@@ -337,3 +338,67 @@ def test_all_algorithms_are_listed_and_run():
     named = "fedavg(local_steps=20,server_step=0.05),rtfa"
     some = json.loads(fedasym("predict", *world, "--algorithms", named, "--json").stdout)
     assert list(some["algorithms"]) == ["fedavg(local_steps=20,server_step=0.05)", "rtfa"]
+
+
+# Other rounds, and clusters
+
+
+def test_limits_that_are_another_s_are_told_in_one_sentence():
+    names = ["scaffold", "feddyn", "fednova", "fedavgm", "fedadam"]
+    for clients in (None, 8):
+        found = fa.predict(WORLD, ["fedavg", *names], clients=clients)
+        assert len({row.loss for row in found.values()}) == 1
+    told = "scaffold, feddyn, fednova, fedavgm and fedadam end where fedavg does, by other rounds"
+    assert f"{told}: same limit." in found.notes
+    classes = fa.predict(fa.ClassPopulation(1.1, 1.4, 2.3), ["rtfa", "ditto", "fedavg", "scaffold"])
+    assert classes["ditto"].accuracy == classes["rtfa"].accuracy
+    assert classes["scaffold"].accuracy == classes["fedavg"].accuracy
+    rng = np.random.default_rng(0)
+    X, y = rng.standard_normal((60, 5)), rng.standard_normal(60)
+    fits = [fa.linear.fit(name, X, y, np.repeat([0, 1, 2], 20)) for name in ("fedavg", "feddyn")]
+    np.testing.assert_array_equal(fits[0].shared, fits[1].shared)
+    for wrong, right in {
+        "scafold": "scaffold",
+        "fedadm": "fedadam",
+        "hypclust": "hypcluster",
+    }.items():
+        with pytest.raises(InvalidInput, match=f"did you mean {right}"):
+            fa.algorithms.find(wrong)
+
+
+def test_clusters_that_clients_find_have_the_limit_of_their_own_population():
+    """IFCA in exact algebra: first models from gradients' angles, then least squares of each group
+    and the best of the groups' models for each client, until nobody moves.
+    """
+    d, m, between, world = 100, 10, 0.6, fa.Population(radius=1, noise=0.5, aspect=1)
+    name = f"ifca(clusters=2,between={between})"
+    losses = []
+    for seed in range(8):
+        rng = np.random.default_rng(seed)
+        whose = np.arange(m) % 2
+        centres, own = rng.standard_normal((2, d)) / d**0.5, rng.standard_normal((m, d)) / d**0.5
+        theta = between**0.5 * centres[whose] + (1 - between) ** 0.5 * own
+        X = rng.standard_normal((m, d, d))
+        y = np.einsum("mnd,md->mn", X, theta) + 0.5 * rng.standard_normal((m, d))
+        gradients = np.einsum("mnd,mn->md", X, y) / d
+        groups, before = group_by_angle(gradients - gradients.mean(0), 2), None
+        while before is None or not np.array_equal(groups, before):
+            models = []
+            for group in range(2):
+                mine = groups == group
+                models.append(np.linalg.lstsq(X[mine].reshape(-1, d), y[mine].ravel())[0])
+            left = [((np.einsum("mnd,d->mn", X, w) - y) ** 2).sum(1) for w in models]
+            before, groups = groups, np.argmin(left, axis=0)
+        assert len({*zip(groups.tolist(), whose.tolist(), strict=True)}) == 2  # the planted ones
+        losses.append(((theta - np.stack(models)[groups]) ** 2).sum(1).mean())
+        fit = fa.linear.fit("ifca(clusters=2)", list(X), list(y), intercept=False)
+        np.testing.assert_allclose(list(fit.personal.values()), np.stack(models)[groups], atol=1e-9)
+    aim = float(fa.predict(world, name, clients=m)[name].loss)
+    error = np.std(losses, ddof=1) / len(losses) ** 0.5
+    assert abs(np.mean(losses) - aim) < 3 * error + 2 * aim / d
+    drawn = fa.simulate(world, algorithms=name, clients=m, dimension=60, trials=4)[name]
+    assert abs(drawn.loss - aim) < 3 * drawn.error + 2 * aim / 60
+    found = fa.predict(world, ["fedavg", "ifca"], clients=m)
+    assert found["ifca"].loss > found["fedavg"].loss  # groups without clusters are fewer clients
+    endless = fa.predict(world, [name, "fedavg"], method="simulate")
+    assert endless[name].loss < 0.5 * endless["fedavg"].loss

@@ -288,7 +288,8 @@ def test_an_installed_package_brings_its_own(folder):
     assert done.stdout.split("\n")[:2] == ["FedAvg, clients held near", "proximal"], done.stderr
     assert "'nowhere:gone' of an installed package is left out: ModuleNotFoundError" in done.stderr
     assert (
-        "'outside:Prox' of an installed package is left out: it is no fa.Algorithm" in done.stderr
+        "'outside:Prox' of an installed package is left out: it is not an fa.Algorithm"
+        in done.stderr
     )
 
 
@@ -297,7 +298,7 @@ def test_an_installed_package_brings_its_own(folder):
     [
         ("nowhere:proximal", "No module named 'nowhere'; is its folder on PYTHONPATH"),
         ("outside:fedpox", "outside has no fedpox; check the spelling"),
-        ("outside:Prox", "it is a type, no fa.Algorithm"),
+        ("outside:Prox", "it is a type, not an fa.Algorithm"),
         ("fedpox", "unknown algorithm 'fedpox'"),
     ],
 )

@@ -307,7 +307,7 @@ def test_json_tables_and_notebooks():
     assert data["algorithms"]["local"]["log_loss"] == "inf"
     assert data["best"] == "rtfa"
     assert table.table()[0].keys() == {"algorithm", *METRICS, "ridge"}
-    assert table._repr_html_().startswith("<pre>")
+    assert table._repr_html_().startswith("<p>")
     with pytest.raises(KeyError, match="did you mean"):
         table["rtfq"]
 

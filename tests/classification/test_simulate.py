@@ -83,7 +83,7 @@ def test_a_simulation_prints_and_exports():
     assert table.table()[0]["algorithm"] == "local"
     for words in ("simulated", "off by", "se", "dimension 60", "0.3 percentage points"):
         assert words in str(table)
-    assert table._repr_html_().startswith("<pre>")
+    assert table._repr_html_().startswith("<p>")
     with pytest.raises(KeyError, match="unknown algorithm"):
         table["rtfq"]
 

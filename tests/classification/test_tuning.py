@@ -54,7 +54,7 @@ def test_a_path_prints_exports_and_holds_grids():
     assert path.table()[1]["time"] == 1
     assert "Best stopping point: at time" in str(path)
     assert "good to about 0.3" in str(path)
-    assert path._repr_html_().startswith("<pre>")
+    assert path._repr_html_().startswith("<p>")
     grid = fa.fine_tuning(fa.ClassPopulation([1, 1.5], 1.5, 2), times=[0, 1])
     assert grid.accuracy.shape == (2, 2)
     np.testing.assert_allclose(grid.accuracy[1], path.accuracy, atol=1e-12)

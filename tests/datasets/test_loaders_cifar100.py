@@ -75,7 +75,7 @@ def test_broken_binary_files(tmp_path):
     good.tofile(tmp_path / "test.bin")
     (tmp_path / "train.bin").write_bytes(good.tobytes()[:-1])
     with pytest.raises(
-        InvalidInput, match=r"train.bin has 307399 bytes, no multiple of 3074: it is cut short"
+        InvalidInput, match=r"train.bin has 307399 bytes, not a multiple of 3074: it is cut short"
     ):
         images.load_cifar100(tmp_path)
     odd = good.copy()

@@ -101,7 +101,7 @@ def test_files_that_do_not_belong_together(tmp_path):
 
 def test_missing_and_truncated_files(tmp_path):
     with pytest.raises(
-        InvalidInput, match=r"is no folder: give the one that holds fed_emnist_train.h5"
+        InvalidInput, match=r"is not a folder: give the one that holds fed_emnist_train.h5"
     ):
         images.load_emnist(tmp_path / "nowhere")
     with pytest.raises(

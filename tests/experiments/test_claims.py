@@ -80,9 +80,8 @@ AS_PAPER = {
 def test_what_the_paper_found_is_found():
     told = check_claims(results(AS_PAPER, gains={"0": 0.78, "batch": 0.785, "1": 0.79, "10": 0.81}))
     assert [claim.verdict for claim in told.found] == [SUPPORTED] * 4 + [REFUTED]
-    assert (
-        "SUPPORTED, over seeds: ftfa, rtfa, maml_fo and maml_hf come to the same, within 1 point"
-        in str(told)
+    assert "SUPPORTED, over seeds: ftfa, rtfa, maml_fo and maml_hf agree to within 1 point" in str(
+        told
     )
     assert "one batch - 0 epochs: +0." in str(told)
 

@@ -40,7 +40,7 @@ def test_run_prints_the_results_and_tells_little_to_a_log(run):
     assert done.returncode == 0, done.stderr
     assert (
         done.stdout
-        == f"{fa.Results.read(folder)}\n\nKept in runs/small. A page of it: fedasym report"
+        == f"{fa.Results.read(folder)}\n\nKept in runs/small. For an HTML report: fedasym report"
         " runs/small\n"
     )
     told = done.stderr.splitlines()  # a line every five seconds

@@ -1,6 +1,7 @@
 """What the advisor said of a run's data: asked once, kept whole, set beside what was measured."""
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -8,7 +9,10 @@ import pytest
 import fedasym as fa
 from fedasym.experiments import reproduction
 from fedasym.show import reproduction as asking
+from fedasym.show.foresight import read_foresights, write_board
 from fedasym.show.report import report_page
+
+from ..command import fedasym
 
 FEW = {
     "rounds": 20,
@@ -163,3 +167,72 @@ def test_other_samples_are_refused(run, tmp_path):
     file = other.save(tmp_path / "other.safetensors")
     with pytest.raises(fa.InvalidInput, match="these are not the samples of this run"):
         asking.foresee_run(run, fa.Results.read(run), str(file))
+
+
+BOARD = Path(__file__).parents[2] / "docs" / "reproduction"
+
+
+def write(place, **held):
+    place.parent.mkdir(exist_ok=True)
+    place.write_text(json.dumps(held))
+
+
+def test_the_page_of_the_board_is_what_the_command_writes(tmp_path):
+    page = BOARD.parent / "foresight.md"
+    again = tmp_path / "page.md"
+    again.write_text(page.read_text())
+    done = fedasym("foresight", BOARD, "--page", again)
+    assert done.returncode == 0, done.stderr
+    assert again.read_text() == page.read_text()
+    held = json.loads(fedasym("foresight", BOARD, "--json").stdout)
+    assert {row["dataset"] for row in held["rows"]} >= {"cifar100", "digits", "Exam"}
+    results = fa.Results.load(BOARD / "cifar100")
+    rows = {row.algorithm: row for row in reproduction.foresight_rows(results)}
+    mine = [row for row in held["rows"] if row["dataset"] == "cifar100" and row["advised"]]
+    assert {row["algorithm"] for row in mine} == set(rows)
+    for row in mine:
+        assert row["advised"] == rows[row["algorithm"]].advised
+        assert row["measured"] == pytest.approx(rows[row["algorithm"]].measured)
+
+
+def test_a_data_set_and_a_predictor_are_added_by_a_file(tmp_path):
+    measured = {"local": 2.0, "fedavg": 1.5, "rtfa": 1.0}
+    form = {"format": "fedasym measured 1", "name": "mine", "metric": "squared error"}
+    write(tmp_path / "mine" / "measured.json", **form, values=measured)
+    told = {"format": "fedasym prediction 1", "predictor": "guess"}
+    values = {"local": 2.2, "fedavg": 1.0, "rtfa": 1.1}
+    write(tmp_path / "mine" / "foreseen-guess.json", **told, values=values)
+    board = read_foresights(tmp_path)
+    [score] = board.scores
+    assert (score.right, score.pairs, score.first, score.best) == (2, 3, "fedavg", "rtfa")
+    assert score.regret == pytest.approx(50)
+    assert score.off == pytest.approx(100 * np.mean([0.1, 1 / 3, 0.1]))
+    assert "mine: squared error" in str(board)
+    assert board._repr_html_().count("<table>") == 3
+    assert board.to_latex().count("tabular") == 6
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"values": {"local": -1}}, "values must be finite numbers above 0"),
+        ({"format": "other"}, "its format is not"),
+        ({"predictor": 3}, "must be texts"),
+    ],
+)
+def test_a_wrong_file_is_refused_in_words(tmp_path, change, words):
+    told = {"format": "fedasym prediction 1", "predictor": "guess", "values": {"local": 1}}
+    write(tmp_path / "mine" / "foreseen-guess.json", **told | change)
+    with pytest.raises(fa.InvalidInput, match=words):
+        read_foresights(tmp_path)
+
+
+def test_nothing_to_show_is_said(tmp_path):
+    with pytest.raises(fa.InvalidInput, match="none of its folders has both"):
+        read_foresights(tmp_path)
+    with pytest.raises(fa.InvalidInput, match="there is no such folder"):
+        read_foresights(tmp_path / "nowhere")
+    page = tmp_path / "page.md"
+    page.write_text("no marks")
+    with pytest.raises(fa.InvalidInput, match="between two lines"):
+        write_board(read_foresights(BOARD), page)

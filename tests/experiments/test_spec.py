@@ -326,3 +326,17 @@ def test_a_missing_package_is_named_in_a_sentence(package):
             del sys.modules[name]
         with pytest.raises(fa.InvalidInput, match=f"need {package}: pip install 'fedasym"):
             fa.run("experiment.toml")
+
+
+def test_headers_say_what_is_not_as_usual():
+    from fedasym.experiments.results import describe_rules
+
+    usual = {"protocol": "text"}
+    assert describe_rules(fa.Experiment(name="mine", settings=usual)) == ["protocol text"]
+    unusual = {"precision": "float64", "intercept": True, "privacy": {"epsilon": 4, "clip": 1}}
+    told = fa.Experiment(name="mine", settings=usual | unusual)
+    assert describe_rules(told) == [
+        "protocol text with intercept",
+        "precision float64",
+        "private: epsilon 4, clip 1",
+    ]

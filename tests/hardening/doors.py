@@ -24,6 +24,7 @@ import safetensors.numpy
 import fedasym as fa
 from fedasym.core.errors import InvalidInput
 from fedasym.data import archives, formats, images, texts, tff
+from fedasym.show.foresight import read_foresights
 
 from .guard import Finding, guarded, listing
 from .mutation import changed_bytes, changed_json, changed_words
@@ -95,6 +96,23 @@ def file_door(
         return str(federation), federation.save(folder / "again.safetensors")
 
     return Door(f"client data {ending}", cache(samples), enter, change)
+
+
+PREDICTIONS = (
+    b'{"format": "fedasym prediction 1", "predictor": "mine", "values": {"local": 0.5, "rtfa": 1}}'
+)
+
+
+def board_of(folder: Path, given: bytes) -> object:
+    """A predictor's file beside what was measured."""
+    place = folder / "set"
+    place.mkdir()
+    (place / "foreseen-mine.json").write_bytes(given)
+    measured = PREDICTIONS.replace(b"prediction 1", b"measured 1").replace(
+        b'"predictor": "mine"', b'"name": "x", "metric": "accuracy"'
+    )
+    (place / "measured.json").write_bytes(measured)
+    return str(read_foresights(folder))
 
 
 def changed_npz(sample: bytes, random: Random) -> bytes:
@@ -227,6 +245,7 @@ FILES = [
     file_door(".tsv", lambda: [sample.replace(b",", b"\t") for sample in csvs()]),
     Door("recipe .json", lambda: [recipe_text()], lambda _, it: recipe_of(it), changed_json),
     Door("folder of tables", lambda: [TABLE], folder_of_tables),
+    Door("predictions .json", lambda: [PREDICTIONS], board_of, changed_json),
     Door(
         "tf.train.Example",
         lambda: [message(X[0], 3)],

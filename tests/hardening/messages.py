@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import zipfile
 from pathlib import Path
 from random import Random
 
@@ -10,8 +12,20 @@ import numpy as np
 
 import fedasym
 from fedasym.core.errors import InvalidInput
-from fedasym.deploy.flower.apps import RunConfiguration
-from fedasym.deploy.flower.messages import RefusedReply, array_in, count_in, scores_in
+from fedasym.deploy.flower.apps import RunConfiguration, digest_archive, read_rules
+from fedasym.deploy.flower.messages import (
+    RefusedReply,
+    TableLook,
+    TableSums,
+    Trouble,
+    array_in,
+    content_of,
+    count_in,
+    parse_description,
+    scores_in,
+)
+from fedasym.deploy.flower.policy import Policy, read_policy
+from fedasym.deploy.flower.preparation import check_sums, combine_looks, combine_sums
 from fedasym.deploy.flower.roster import Node, NodeRoster
 
 from .doors import Door
@@ -38,7 +52,7 @@ CONFIG = {
     "batch": 8,
     "min-nodes": 2,
     "timeout": 60.0,
-    "clip": 10.0,
+    "outlier-bound": 10.0,
     "precision": "float32",
     "protocol": "text",
     "seed": 1,
@@ -97,6 +111,76 @@ def configured(_: Path, data: bytes) -> object:
     return RunConfiguration.of("rtfa", told)
 
 
+LOOK = {
+    "rows": 20,
+    "client_kind": "text",
+    "columns": {
+        "age": {"cells": "whole", "reason": None, "varies": True, "repeats": True},
+        "sex": {"cells": "text", "reason": None, "varies": True, "repeats": True},
+    },
+}
+SUMS = {
+    "rows": 20,
+    "training": 16,
+    "dropped": 0,
+    "filled": {"age": 1},
+    "numbers": {
+        "age": {"count": 15, "missing": 1, "mean": 40.5, "squares": 900.0, "largest": 71.0}
+    },
+    "categories": {"sex": {"levels": {"F": 9, "M": 6}, "rare": 1}},
+    "label_kind": "number",
+    "label_values": 18,
+    "task": "regression",
+    "classes": None,
+}
+RULES = {"label": "score", "missing": "indicator"}
+
+
+def described(_: Path, data: bytes) -> object:
+    """What two nodes say of their tables, the second one anything, made into a recipe."""
+    told = json.loads(data)
+    looks, sums = (
+        [parse_description(kind, content_of(config={name: json.dumps(each)}), name) for each in two]
+        for kind, name, two in (
+            (TableLook, "look", (LOOK, told.get("look"))),
+            (TableSums, "sums", (SUMS, told.get("sums"))),
+        )
+    )
+    rules = read_rules(RULES) | {"classes": None}
+    roles, _ = combine_looks(looks, rules)
+    troubles: dict[int, Trouble] = {}
+    kept = dict(enumerate(sums))
+    check_sums(kept, roles, troubles)
+    if not kept:
+        return troubles
+    recipe, _ = combine_sums(list(kept.values()), looks, roles, rules)
+    return recipe.to_json()
+
+
+def allowed(folder: Path, data: bytes) -> object:
+    """An owner's policy."""
+    path = folder / "north.toml"
+    path.write_bytes(data)
+    return Policy.read(read_policy(path)[0])
+
+
+POLICY = b"""data-path = "north.csv"
+labels = ["score"]
+features = ["age"]
+least-rows = 9
+"""
+
+
+def packed() -> bytes:
+    """An app as Flower packs it."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
+        archive.writestr("pyproject.toml", "[project]\nname = 'app'\n")
+        archive.writestr("app/task.py", "import fedasym")
+        archive.writestr(".info/CONTENT", "app/task.py,0,8")
+    return held.getvalue()
+
+
 def is_scalar(value: object) -> bool:
     """What a run config of Flower can hold."""
     return isinstance(value, bool | str | float) or (isinstance(value, int) and abs(value) < 2**63)
@@ -140,6 +224,21 @@ DOORS = [
         lambda: [json.dumps(CONFIG).encode()],
         configured,
         changed_told,
+        (InvalidInput,),
+    ),
+    Door(
+        "Flower table",
+        lambda: [json.dumps({"look": LOOK, "sums": SUMS}).encode()],
+        described,
+        changed_told,
+        (RefusedReply, InvalidInput),
+    ),
+    Door("Flower policy", lambda: [POLICY], allowed, changed_bytes, (InvalidInput,)),
+    Door(
+        "Flower app",
+        lambda: [packed()],
+        lambda _, data: digest_archive(data),
+        changed_bytes,
         (InvalidInput,),
     ),
 ]

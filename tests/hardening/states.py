@@ -254,7 +254,7 @@ def ledger(folder: Path, data: bytes) -> object:
 
 
 def head_samples() -> list[bytes]:
-    from fedasym.deploy.flower.nodes import SavedHead
+    from fedasym.models import SavedHead
 
     model = SavedHead(
         np.ones((4, 3)), {"bias": True, "classes": ["a", "b", "c"], "round": 3, "client": "ann"}
@@ -263,7 +263,7 @@ def head_samples() -> list[bytes]:
 
 
 def head(folder: Path, data: bytes) -> object:
-    from fedasym.deploy.flower.nodes import SavedHead
+    from fedasym.models import SavedHead
 
     (folder / "ann.safetensors").write_bytes(data)
     return SavedHead.load(folder / "ann.safetensors").predict([[1.0, 2.0, 3.0]])

@@ -14,9 +14,9 @@ import fedasym as fa
 from fedasym.data.formats import read
 from fedasym.deploy.flower.apps import write_app
 from fedasym.deploy.flower.messages import RefusedReply, array_in
-from fedasym.deploy.flower.nodes import SavedHead
 from fedasym.deploy.flower.roster import Node
 from fedasym.experiments.fields import read_record
+from fedasym.models import SavedHead
 
 from . import states
 from .guard import guarded
@@ -50,7 +50,7 @@ def test_text_that_is_none(tmp_path):
     who = WHO.astype("U3").view(np.uint32).copy()
     who[0] = 0x110000
     np.savez(tmp_path / "a.npz", x=X, y=Y, client=who.view("U3"))
-    refused(lambda: read(tmp_path / "a.npz"), "'client' holds text that is none")
+    refused(lambda: read(tmp_path / "a.npz"), "'client' holds text that is not valid Unicode")
     with h5py.File(tmp_path / "a.h5", "w") as file:
         file.create_group("examples").create_group(b"\xff")
     refused(lambda: read(tmp_path / "a.h5"), "a.h5")
@@ -85,7 +85,7 @@ def test_sqlite_with_a_damaged_length(tmp_path):
 def test_a_record_of_data_that_was_edited(change):
     text = (states.saved_results() / "data.json").read_text()
     assert read_record(text).clients == ["ann", "bob"]
-    with pytest.raises(ValueError, match=r"no record|surrogates"):
+    with pytest.raises(ValueError, match=r"not a record|surrogates"):
         read_record(json.dumps(json.loads(text) | change))
 
 

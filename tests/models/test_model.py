@@ -102,7 +102,7 @@ def test_what_cannot_be_applied_is_refused_in_words(tmp_path):
         model.save(tmp_path / "model.pickle")
     damaged = tmp_path / "model.safetensors"
     damaged.write_bytes(b"nothing")
-    with pytest.raises(fa.InvalidInput, match="is no model that fedasym saved"):
+    with pytest.raises(fa.InvalidInput, match="is not a model that fedasym saved"):
         fa.Model.load(damaged)
     with pytest.raises(fa.InvalidInput, match="federation is a DataFrame"):
         fa.fit(pd.DataFrame())

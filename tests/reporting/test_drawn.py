@@ -37,8 +37,11 @@ def test_everything_is_drawn_as_three_files(tmp_path):
         f"{stem}.{kind}" for stem in stems for kind in ("pdf", "png", "csv")
     ]
     assert all(file.stat().st_size > (100 if file.suffix == ".csv" else 5000) for file in files)
-    again = draw_figures(held, tmp_path / "b", published())
-    assert [file.read_bytes() for file in files] == [file.read_bytes() for file in again]
+    one = replace(held, gains=held.gains.filter(held.gains["algorithm"] == "ftfa"))
+    again = draw_figures(one, tmp_path / "b", published())
+    assert [file.name for file in again] == [file.name for file in files if "maml" not in file.name]
+    for file in again:
+        assert file.read_bytes() == (tmp_path / "a" / file.name).read_bytes()
 
 
 def test_the_numbers_are_those_of_the_results(tmp_path, results):

@@ -1,5 +1,5 @@
 """A real federation on loopback for tests: a SuperLink and SuperNodes as processes of their own,
-TLS and node keys.
+TLS and node keys. One process imports Flower, and all others are forked from it (`flower_warm.py`).
 """
 
 from __future__ import annotations
@@ -97,22 +97,44 @@ def node_keys(folder: Path, name: str) -> Path:
     return path
 
 
+class Starter:
+    """The process from which all others are forked."""
+
+    def __init__(self, environment: dict[str, str]) -> None:
+        self.process = subprocess.Popen(
+            [sys.executable, str(WARM)],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            env=environment,
+            text=True,
+            bufsize=1,
+        )
+
+    def ask(self, what: object) -> int | None:
+        self.process.stdin.write(json.dumps(what) + "\n")
+        return json.loads(self.process.stdout.readline())
+
+    def stop(self) -> None:
+        self.process.communicate(timeout=20)
+
+
 class Process:
     """A program in a process group of its own, with its output in a file."""
 
-    def __init__(self, words: list[object], log: Path, environment: dict[str, str]) -> None:
-        self.log = log
-        with log.open("ab") as file:
-            command = [str(BIN / str(words[0])), *map(str, words[1:])]
-            self.process = subprocess.Popen(
-                command,
-                stdout=file,
-                stderr=file,
-                stdin=subprocess.DEVNULL,
-                env=environment,
-                start_new_session=True,
-                cwd=log.parent,
-            )
+    def __init__(self, starter: Starter, words: list[object], log: Path) -> None:
+        self.log, self.starter, self.ended = log, starter, None
+        log.touch()
+        self.number = starter.ask([[str(word) for word in words], str(log), str(log.parent)])
+
+    def poll(self) -> int | None:
+        """How it ended, if it has."""
+        if self.ended is None:
+            self.ended = self.starter.ask(self.number)
+        return self.ended
+
+    def wait(self, seconds: float) -> int:
+        wait_until(lambda: self.poll() is not None, seconds, f"end of {self.log.name}")
+        return self.ended
 
     @property
     def text(self) -> str:
@@ -122,7 +144,7 @@ class Process:
         """Wait for words in the log, and return all of it."""
 
         def there() -> bool:
-            ended = self.process.poll() is not None
+            ended = self.poll() is not None
             assert words in self.text or not ended, f"ended without {words!r}:\n{self.text[-4000:]}"
             return words in self.text
 
@@ -132,17 +154,17 @@ class Process:
     def kill(self) -> None:
         """End the whole group at once."""
         with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.process.pid, signal.SIGKILL)
-        self.process.wait(timeout=20)
+            os.killpg(self.number, signal.SIGKILL)
+        self.wait(20)
 
     def stop(self) -> None:
         """Ask, wait a little, then insist: the whole group, since children outlive their
         parents.
         """
-        if self.process.poll() is None:
-            self.process.send_signal(signal.SIGTERM)
-            with contextlib.suppress(subprocess.TimeoutExpired):
-                self.process.wait(timeout=5)
+        if self.poll() is None:
+            os.kill(self.number, signal.SIGTERM)
+            with contextlib.suppress(AssertionError):
+                self.wait(5)
         self.kill()
 
 
@@ -161,23 +183,21 @@ class Federation:
         self.files, self.started = certificates(folder), []
         self.home = folder / "flwr-home"
         self.home.mkdir()
-        programs = folder / "bin"
-        programs.mkdir()
-        (programs / "flower-superexec").symlink_to(WARM)
         place = f'address = "{HOST}:{self.port}"\nroot-certificates = "{self.files["ca"]}"\n'
         (self.home / "config.toml").write_text(
             f'[superlink]\ndefault = "here"\n\n[superlink.here]\n{place}'
         )
-        self.environment = os.environ | {
+        environment = os.environ | {
             "FLWR_HOME": str(self.home),
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
-            "PATH": os.pathsep.join([str(programs), str(BIN), os.environ["PATH"]]),
+            "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
             "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }
-        self.environment.pop("PYTHONWARNINGS", None)
+        environment.pop("PYTHONWARNINGS", None)
+        self.starter = Starter(environment)
 
     def open(self) -> None:
         """Start the SuperLink, which knows its nodes again after it died; `stop` ends everything,
@@ -206,25 +226,16 @@ class Federation:
         with socket.socket() as opened:
             return opened.connect_ex((HOST, self.port)) == 0
 
-    def start(self, words: list[object], name: str, warm: bool = True) -> Process:
-        name = f"{name}-{len(self.started)}"
-        environment = self.environment
-        if not warm:  # Flower's own executor, which imports less
-            environment = environment | {"PATH": environment["PATH"].partition(os.pathsep)[2]}
-        process = Process(words, self.folder / f"{name}.log", environment)
+    def start(self, words: list[object], name: str) -> Process:
+        process = Process(self.starter, words, self.folder / f"{name}-{len(self.started)}.log")
         self.started.append(process)
         return process
 
-    def flwr(self, *words: object) -> str:
-        return self.told([str(BIN / "flwr"), *map(str, words)])
-
-    def told(self, words: list[str]) -> str:
+    def told(self, *words: object) -> str:
         """What a command prints."""
-        done = subprocess.run(
-            words, capture_output=True, text=True, check=False, env=self.environment, timeout=120
-        )
-        assert done.returncode == 0, done.stdout + done.stderr
-        return done.stdout
+        done = self.start(list(words), "command")
+        assert done.wait(120) == 0, done.text
+        return done.text
 
     def register(self, *keys: Path) -> list[int]:
         """The numbers that the SuperLink gives to nodes with these keys."""
@@ -235,7 +246,7 @@ class Federation:
             f"from flwr.cli.app import app\nfor words in {calls!r}: app(words,"
             " standalone_mode=False)"
         )
-        told = self.told([sys.executable, "-c", code])
+        told = self.told("python", "-c", code)
         return [int(number) for number in re.findall(r'"node-id": "?(\d+)', told)]
 
     def node(
@@ -248,20 +259,19 @@ class Federation:
         more: Sequence[object] = (),
         **config: object,
     ) -> Process:
-        """Start a node: by `fedasym node` where there is a policy, or one that runs no app. The SuperLink gives up on one
-        that has not shown itself for two intervals, in seconds: a busy machine needs long ones, and
-        a node that is to be killed a short one.
+        """Start a node: by `fedasym node` where there is a policy, or one that runs no app. The
+        SuperLink gives up on one that has not shown itself for two intervals, in seconds: a busy
+        machine needs long ones, and a node that is to be killed a short one.
         """
         words = ["--superlink", f"{HOST}:{self.port}", "--root-certificates", self.files["ca"]]
         words += ["--port", free_port()]
         if policy is not None:
-            words = ["python", WARM, interval, "node", policy, *words, "--key", key]
-            return self.start(words, name)
+            return self.start(["node", interval, policy, *words, "--key", key], name)
         told = " ".join(
             f"{each.replace('_', '-')}={json.dumps(value)}" for each, value in config.items()
         )
         words += ["--host", HOST, "--auth-supernode-private-key", key, "--node-config", told]
-        return self.start(["flower-supernode", *words, *more], name, warm=False)
+        return self.start(["flower-supernode", *words, *more], name)
 
     def run(self, app: Path, **config: object) -> Process:
         """Start a run, whose log is streamed into a file."""
@@ -275,6 +285,7 @@ class Federation:
     def stop(self) -> None:
         for process in reversed(self.started):
             process.stop()
+        self.starter.stop()
         for pid in self.left():  # the SuperLink starts its executor in a session of its own
             os.kill(pid, signal.SIGKILL)
         wait_until(lambda: not self.left(), 10, "end of all processes", self.left)

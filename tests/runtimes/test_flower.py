@@ -12,13 +12,15 @@ from flwr.common.constant import ErrorCode
 from flwr.serverapp.strategy import Result
 
 import fedasym as fa
-from fedasym.algorithms import TRAINED, find
+from fedasym.algorithms import find
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.deploy.flower import roster
 from fedasym.deploy.flower.apps import RULES
-from fedasym.deploy.flower.nodes import SavedHead, head_file, heads_folder, select_clients
+from fedasym.deploy.flower.nodes import head_file, heads_folder, select_clients
 from fedasym.deploy.flower.strategy import Personalized
+from fedasym.models import SavedHead
 from fedasym.training import twin
-from fedasym.training.settings import Settings, find_protocol
+from fedasym.training.settings import Settings, default_of, find_protocol, own_settings
 
 from ..training.clients import SMALL, federation, optimised
 from .flower_table import Table, table
@@ -36,7 +38,12 @@ def trained(grid: Table, what: str = "ftfa") -> Result:
     return Personalized(what, grid.config).train(grid)
 
 
-ALL = [name for name, each in TRAINED.items() if not each.shares_nothing]
+CLUSTERS = ("ifca", "hypcluster")  # begin from every client's own gradient
+ALL = [
+    name
+    for name, each in REGISTRY.items()
+    if not each.alias_of and name not in (*CLUSTERS, "rtfa_directed")
+]
 
 
 OPTIONS = SMALL | {"difference": 0.01, "mixing": 0.8}
@@ -54,7 +61,7 @@ def own_heads(grid: Table, what: str) -> dict[str, np.ndarray]:
 
 @pytest.mark.parametrize(
     ("protocol", "algorithms"),
-    [("text", [*ALL, "fedavg_share"]), ("code", ["rtfa", "maml_hf", "pfedme", "ftfa_share"])],
+    [("text", ALL), ("code", ["rtfa", "maml_hf", "pfedme", "ftfa_share", "scaffold"])],
     ids=["text", "code"],
 )
 def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_path):
@@ -71,11 +78,13 @@ def test_every_algorithm_agrees_with_the_plain_loops(protocol, algorithms, tmp_p
             protocol=protocol,
             precision="float64",
             min_nodes=NODES,
-            clip=0.0,
+            outlier_bound=0.0,
             **OPTIONS,
         )
         result = trained(grid, what)
-        *_, last = twin.run(find(what), whole, Settings(**OPTIONS), find_protocol(protocol), seed=0)
+        own = {name: default_of(find(what), name) for name in own_settings(find(what))}
+        settings = Settings(**OPTIONS, own=tuple(own.items()))
+        *_, last = twin.run(find(what), whole, settings, find_protocol(protocol), seed=0)
         np.testing.assert_allclose(
             result.arrays["head"].numpy(), last.shared, rtol=0, atol=1e-12, err_msg=what
         )
@@ -108,7 +117,9 @@ def test_all_scores_agree_with_training_here(classes, positions, what, tmp_path)
     }  # as an app has it unless it is told otherwise
     with optimised(False):
         history = fa.train(what, whole, **rules)
-    grid = table(tmp_path, what, parts(whole, tmp_path), min_nodes=NODES, clip=0.0, **rules)
+    grid = table(
+        tmp_path, what, parts(whole, tmp_path), min_nodes=NODES, outlier_bound=0.0, **rules
+    )
     assert RULES["intercept"] is True
     result = trained(grid, what)
     np.testing.assert_allclose(result.arrays["head"].numpy(), history.shared, rtol=0, atol=1e-9)
@@ -243,7 +254,7 @@ def is_trained(reply: Message) -> bool:
 
 
 def test_a_change_that_is_far_too_long_is_shortened_and_named(clients, tmp_path, told):
-    grid = seated(tmp_path, clients[1], rounds=1, clip=5.0)
+    grid = seated(tmp_path, clients[1], rounds=1, outlier_bound=5.0)
     honest = trained(grid).arrays["head"].numpy()
     assert "shortened" not in told.text.replace("shortened-nodes", "")
     grid.spoil = lambda node, reply: (
@@ -254,7 +265,7 @@ def test_a_change_that_is_far_too_long_is_shortened_and_named(clients, tmp_path,
     clipped = trained(grid).arrays["head"].numpy()
     assert "Node 12 sent a change" in told.text
     assert 0 < np.linalg.norm(clipped - honest) < 10 * np.linalg.norm(honest)
-    grid.config["clip"] = 0.0
+    grid.config["outlier-bound"] = 0.0
     assert np.linalg.norm(trained(grid).arrays["head"].numpy()) > 1e7
 
 

@@ -21,10 +21,11 @@ from fedasym import cli
 from fedasym.deploy.flower.apps import digest_app, digest_archive, digest_files, write_app
 from fedasym.deploy.flower.grid import AppGuard, import_app, read_app, start_node
 from fedasym.deploy.flower.messages import Fault, NodeFault
-from fedasym.deploy.flower.nodes import SavedHead, load_clients, select_clients
+from fedasym.deploy.flower.nodes import load_clients, select_clients
 from fedasym.deploy.flower.policy import Policy
 from fedasym.deploy.flower.preparation import read_asked
 from fedasym.deploy.flower.strategy import Personalized
+from fedasym.models import SavedHead
 from fedasym.training import twin
 from fedasym.training.settings import Settings, find_protocol, resolve_ridge, with_intercept
 

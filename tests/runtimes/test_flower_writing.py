@@ -19,8 +19,9 @@ from fedasym.algorithms import TRAINED
 from fedasym.deploy.flower.apps import ADVISE, RunConfiguration, default_config, write_app
 from fedasym.deploy.flower.grid import try_app
 from fedasym.deploy.flower.messages import Change, shorten_changes
-from fedasym.deploy.flower.nodes import SavedHead, head_file, heads_folder, load_clients
+from fedasym.deploy.flower.nodes import head_file, heads_folder, load_clients
 from fedasym.deploy.flower.strategy import Personalized
+from fedasym.models import SavedHead
 from fedasym.training.settings import Settings, resolve_ridge, used_settings
 
 
@@ -221,7 +222,11 @@ def test_writing_an_app_needs_no_flower_and_the_command_names_the_extra(tmp_path
         ({"precision": "float16"}, "unknown precision 'float16'"),
         ({"min-nodes": 0}, "min-nodes is 0"),
         ({"timeout": 0.0}, "timeout is 0.0: it must be a finite number above 0"),
-        ({"clip": -1.0}, "clip is -1.0: it must be a finite number of at least 0"),
+        ({"outlier-bound": -1.0}, "outlier-bound is -1.0: it must be a finite number of at least"),
+        ({"clip": 10.0}, "clip is 10.0 and privacy is none: set privacy to central"),
+        ({"privacy": "full"}, "privacy"),
+        ({"privacy": "central", "clip": 0.1}, "epsilon None and noise_multiplier None"),
+        ({"privacy": "local", "epsilon": 4.0}, "privacy has no clip"),
         ({"protocol": "txt"}, "unknown protocol 'txt'"),
     ],
 )
@@ -270,9 +275,9 @@ def test_names_of_clients_are_safe_names_of_files(tmp_path):
 
 def test_two_nodes_cannot_judge_each_other():
     changes = {1: Change(np.ones((2, 2)), 5), 2: Change(np.full((2, 2), 1e300), 5)}
-    assert shorten_changes(changes, clip=10)[1] == {}
+    assert shorten_changes(changes, bound=10)[1] == {}
     many = changes | {3: Change(np.ones((2, 2)), 5)}
-    kept, cut = shorten_changes(many, clip=10)
+    kept, cut = shorten_changes(many, bound=10)
     assert set(cut) == {2}
     assert np.isfinite(kept[2].step).all()
     assert np.linalg.norm(kept[1].step) == 2

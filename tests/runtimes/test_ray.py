@@ -165,7 +165,7 @@ def test_the_numbers_are_those_of_one_process_and_progress_comes_back(
     same_bits(place, whole)
     assert (
         out
-        == f"{fa.Results.read(whole)}\n\nKept in {place}. A page of it: fedasym report {place}\n"
+        == f"{fa.Results.read(whole)}\n\nKept in {place}. For an HTML report: fedasym report {place}\n"
     )
     assert times_computed(tmp_path / "run") == dict.fromkeys(frames(whole), 1)
     assert losses(tmp_path / "run") == []

@@ -255,7 +255,7 @@ def test_the_servers_update_is_that_of_the_stage():
         return fa.rounds(WORLD, algorithm, rounds=20, **more).shared_error
 
     np.testing.assert_allclose(path(Halved()), path(fa.algorithms.Average(), mixing=0.5))
-    with pytest.raises(fa.NoFormula, match="no multiple of the average move"):
+    with pytest.raises(fa.NoFormula, match="not a multiple of the average move"):
         path(Decayed())
     with pytest.raises(fa.NoFormula, match="keep state from round to round"):
         path(Momentum())

@@ -8,7 +8,7 @@ from fedasym.algorithms import Share
 from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
 from fedasym.training import twin
-from fedasym.training.decomposition import difference
+from fedasym.training.decomposition import pooled_difference
 
 from .clients import DOUBLE, GRAM, as_twin, federation
 
@@ -186,7 +186,7 @@ def test_errors_of_parts_are_those_of_many_clients():
     for _ in range(400):
         tested = rng.integers(2, 12, 40).astype(float)
         right = rng.binomial(tested.astype(int), rng.beta(2, 2, 40)).astype(float)
-        found = difference(right, tested)
+        found = pooled_difference(right, tested)
         values.append(found.value)
         errors.append(found.error)
     assert np.mean(errors) == pytest.approx(np.std(values), rel=0.15)

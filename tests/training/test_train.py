@@ -193,6 +193,7 @@ VERY_RAGGED = (
 
 def test_groups_of_like_size_and_blocks_of_samples_are_the_same_clients(monkeypatch):
     monkeypatch.setattr(plans, "GROUPS", 3)
+    monkeypatch.setattr(plans, "FEW", 0)
     monkeypatch.setattr(runner, "BLOCK", 5 * 3 * 8)  # outputs of five samples at a time
     clients = federation(VERY_RAGGED)
     assert len(plans.groups(clients.counts("train"))) > 1

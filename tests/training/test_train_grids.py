@@ -125,6 +125,7 @@ def test_sequences_side_by_side_in_many_groups_are_those_one_by_one(monkeypatch)
         return personalise(program, data, shared, places, rows, *rest)
 
     monkeypatch.setattr(plans, "MANY", 6)
+    monkeypatch.setattr(plans, "FEW", 0)
     monkeypatch.setattr(plans, "default_device", lambda: plans.Machine(True, 1e9, 1e9))
     monkeypatch.setattr(runner, "personalise", watched)
     for run, alone in zip(fa.train(["ftfa", "local"], clients, **told), plain, strict=True):

@@ -28,7 +28,7 @@ def dry(monkeypatch):
 
     def personalising(*arguments):
         asked["personalise"].append(arguments)
-        _, _, shared, members, _, rates, stops = arguments
+        _, _, shared, members, _, rates, stops, *_ = arguments
         configurations = next(iter(rates.values())).shape[1]
         return np.zeros(
             (len(shared), len(members), shared.shape[1], configurations, len(stops), 2, 2),
@@ -52,7 +52,7 @@ def test_configurations_that_differ_in_the_client_stage_train_the_shared_model_o
     )
     assert trained == 60 * 6 * 3  # rounds, server steps and seeds: as for FedAvg alone
     tuned = {"Keep": 0, "Interpolate": 0, "Ridge": 0}
-    for program, _, shared, _, _, rates, _ in dry["personalise"]:
+    for program, _, shared, _, _, rates, *_ in dry["personalise"]:
         tuned[type(program.stage).__name__] += len(shared) * rates["local_step"].size
     assert tuned == {
         "Keep": 4 * 3 * 6,
@@ -76,7 +76,7 @@ def test_one_walk_is_tested_after_every_number_of_passes(dry):
     )
     walks = [
         (type(program.stage).__name__, rates["local_step"].size, stops.tolist())
-        for program, *_, rates, stops in dry["personalise"]
+        for program, _, _, _, _, rates, stops, *_ in dry["personalise"]
     ]
     per_pass = -(-17 // 8)
     ftfa, maml = [each * per_pass for each in (0, 1, 2, 5)], [per_pass, 3 * per_pass]

@@ -61,9 +61,6 @@ from fedasym.advisor.data import (
 from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
 from fedasym.advisor.estimates import (
     Estimates,
-    Structure,
-    estimate_power,
-    find_structure,
     held_out_squares,
     pool_and_estimate,
     weights_by_feature,
@@ -79,6 +76,7 @@ from fedasym.advisor.predictions import (
     predict_steps,
 )
 from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covariance
+from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals, three_digits
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
@@ -235,6 +233,9 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
     levels = ClientLevels.of(data) if intercept else None
     seen = pool_and_estimate(data.level() if intercept else data)
     structure = find_structure(seen)
+    if structure.between and not any(each.server.group_stage for each in beside):
+        name = f"ifca(clusters=2,between={structure.between:.2f})"
+        beside = [*beside, *resolve(name, None, MAML_STEP)]
     return assemble_regression(
         seen.summaries,
         estimate_power(seen) if structure.aligned else seen.estimates,
@@ -286,8 +287,8 @@ def are_few(data: ClientData, intercept: bool) -> bool:
     if intercept and not enough:
         raise InvalidInput(
             f"there are {samples} training samples for {unknowns} unknowns (features and the"
-            " intercept): how clients differ cannot be told from so few; name fewer features, or"
-            " give more samples"
+            " intercept): how clients differ cannot be estimated from so few; name fewer features,"
+            " or give more samples"
         )
     return enough
 
@@ -356,7 +357,7 @@ def assemble_regression(
     sizes = np.array([each.samples for each in summaries], dtype=float)
     kinds = SizeGroups.of(sizes)
     middle = float(kinds.samples[kinds.middle])
-    shared, alone = gcv_curves(summaries, "residual"), gcv_curves(summaries, "raw")
+    shared, alone = gcv_curves(summaries)
     unridged = [name for name, each in algorithms.items() if each.interpolates]
     blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()
     table = predict_regression(found, d, kinds, summaries, beside)

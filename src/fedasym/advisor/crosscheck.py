@@ -67,7 +67,6 @@ MANY_CLASSES = 20
 UNEVEN = 0.6  # share of the classes that would be as uncertain if all were alike
 LEVEL_CLIENTS = 40  # on which the logistic loss is set beside least squares
 LEVEL_ROWS = 500  # training samples of each
-LEVEL_HELD = 100  # held-out samples of each
 LEVEL_FEATURES = 300
 LEAST_LEVELLED = 200  # held-out samples
 
@@ -108,20 +107,20 @@ class RidgeCurves:
         return float(paired.mean()), float(paired.std(ddof=1) / np.sqrt(len(paired)))
 
 
-def gcv_curves(summaries: Sequence[Summary], field: str) -> RidgeCurves:
-    """The curves of all clients from their residuals ("residual") or labels ("raw")."""
+def gcv_curves(summaries: Sequence[Summary]) -> tuple[RidgeCurves, RidgeCurves]:
+    """The curves of all clients, about the others' model (from residuals) and alone (labels)."""
     scale = np.mean([each.power.mean() for each in summaries])
     between = np.geomspace(1e-4, 1e4, CURVE_POINTS)
     ratios = scale * np.concatenate([[NO_RIDGE], between, [ENDLESS_RIDGE]])
-    errors = [gcv(each, getattr(each, field), ratios) for each in summaries]
-    return RidgeCurves(ratios, np.stack(errors))
+    about, alone = np.stack([gcv(each, ratios) for each in summaries], axis=1)
+    return RidgeCurves(ratios, about), RidgeCurves(ratios, alone)
 
 
-def gcv(client: Summary, squares: Array, ratios: Array) -> Array:
-    """One client's curve."""
+def gcv(client: Summary, ratios: Array) -> Array:
+    """One client's curves (2, C), from the squares of its residuals and of its labels."""
     n = client.samples
     k = 1 / (1 + client.power / ratios[:, None])
-    left = (k**2 @ squares + client.rest) / n
+    left = (np.stack([client.residual, client.raw]) @ (k**2).T + client.rest) / n
     return np.asarray(left / ((n - k.shape[1] + k.sum(1)) / n) ** 2)
 
 
@@ -251,22 +250,19 @@ def logistic_levels(classes: Classes) -> dict[str, float]:
     data = some.data
     parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
     for place in range(len(data.parts)):
-        for part, most in ((data.rows(place), LEVEL_ROWS), (data.held(place), LEVEL_HELD)):
-            some_rows = spread_places(len(part[1]), most)
-            kinds = np.zeros(some_rows.size, np.intp)
-            if most == LEVEL_HELD:  # one half chooses settings, the other is scored
-                kinds = 1 + np.arange(some_rows.size, dtype=np.intp) % 2
-            parts.append((part[0][some_rows], part[1][some_rows], place, kinds))
+        for part, held, most in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
+            chosen = spread_places(len(part[1]), most)
+            kinds = held * (1 + np.arange(chosen.size) % 2)
+            parts.append((part[0][chosen], part[1][chosen], place, kinds))
     codes = np.concatenate([part[1] for part in parts]).astype(np.intp)
     split = np.concatenate([part[3] for part in parts])
-    held = int(np.sum(split > 0))
     counts = np.bincount(codes[split == 0], minlength=classes.count).astype(float)
-    if held < LEAST_LEVELLED or not are_many_or_uneven(counts):
+    if np.sum(split > 0) < LEAST_LEVELLED or not are_many_or_uneven(counts):
         return {}
     owner = np.repeat([part[2] for part in parts], [len(part[1]) for part in parts])
     rows = np.concatenate([part[0] for part in parts])
-    told = (rows, codes, owner, split, classes.count, False)
-    squared, logistic = HeldOut.of(*told), SoftmaxHeldOut.of(*told)
+    squared = HeldOut.of(rows, codes, owner, split, classes.count, False)
+    logistic = SoftmaxHeldOut.of(rows, codes, owner, split, classes.count, False)
     return {
         name: float(np.nanmean(logistic.score(PAPER[name]) - squared.score(PAPER[name])))
         for name in ("fedavg", "rtfa", "local_ridge")

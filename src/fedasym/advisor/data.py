@@ -21,7 +21,6 @@ from fedasym.exact.clients import (
     iterate_clients,
     labels_of,
     places_of,
-    reflect_rows,
 )
 from fedasym.worlds.classes import MOST_CLASSES
 
@@ -72,29 +71,29 @@ class ClientData:
         """Training samples of each client, less the one that its intercept takes."""
         return np.array([part.train.size - self.levelled for part in self.parts])
 
+    def table(self, place: int) -> Array:
+        """One client's training samples: the features, and the labels as the last column."""
+        part = self.parts[place]
+        taken = self._take(part, part.train)
+        return remove_mean(taken) if self.levelled else taken
+
     def rows(self, place: int) -> tuple[Array, Array]:
         """One client's training samples."""
-        part = self.parts[place]
-        rows, values = self._take(part, part.train)
-        if not self.levelled:
-            return rows, values
-        turned = reflect_rows(np.column_stack([rows, values]), np.ones(len(values)))
-        return turned[:, :-1], turned[:, -1]
+        table = self.table(place)
+        return table[:, :-1], table[:, -1]
 
     def held(self, place: int) -> tuple[Array, Array]:
         """One client's held-out samples; there may be none."""
         part = self.parts[place]
-        rows, values = self._take(part, part.held)
-        if not self.levelled:
-            return rows, values
-        means = self.means(place)
-        return rows - means[:-1], values - means[-1]
+        taken = self._take(part, part.held)
+        if self.levelled:
+            taken -= self.means(place)
+        return taken[:, :-1], taken[:, -1]
 
     def means(self, place: int) -> Array:
         """One client's mean features and mean label, of its training samples."""
         part = self.parts[place]
-        rows, values = self._take(part, part.train)
-        return np.append(rows.mean(0), values.mean())
+        return np.asarray(self._take(part, part.train).mean(0))
 
     def level(self) -> ClientData:
         """The same clients without intercepts; those with one training sample are left empty."""
@@ -107,15 +106,32 @@ class ClientData:
             )
         return replace(self, parts=parts, levelled=True)
 
-    def _take(self, part: AdvisedClient, where: NDArray[np.intp]) -> tuple[Array, Array]:
-        rows = np.asarray(part.features[where], dtype=float)
+    def _take(self, part: AdvisedClient, where: NDArray[np.intp]) -> Array:
+        """Rows of the features that count, and their labels last; a copy in double precision."""
+        adjoin = where.size > 0 and where[-1] - where[0] == where.size - 1
+        at = slice(where[0], where[-1] + 1) if adjoin else where  # rows in order are not looked up
+        rows = part.features[at]
         rows = rows if self.live.all() else rows[:, self.live]
-        return rows if self.basis is None else rows @ self.basis, np.asarray(
-            part.labels[where], dtype=float
-        )
+        rows = rows if self.basis is None else np.asarray(rows, dtype=float) @ self.basis
+        taken = np.empty((where.size, self.dimension + 1))
+        taken[:, :-1] = rows
+        taken[:, -1] = part.labels[at]
+        return taken
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         return (self.rows(place) for place in range(len(self.parts)))
+
+
+def remove_mean(rows: Array) -> Array:
+    """Rows turned by a reflection that puts their whole mean into the first; without that one.
+
+    `reflect_rows` along ones, for which a single row is subtracted from all the others.
+
+    >>> abs(remove_mean(np.array([[1.0, 10.0], [3.0, 14.0]]))).round(6).tolist()
+    [[1.414214, 2.828427]]
+    """
+    root = np.sqrt(len(rows))
+    return np.asarray(rows[1:] - (rows[0] + rows.sum(0) / root) / (1 + root))
 
 
 def read_clients(data: Any, y: Any = None, clients: Iterable[Hashable] | None = None) -> ClientData:
@@ -194,14 +210,16 @@ def check_client_parts(parts: Sequence[AdvisedClient]) -> ClientData:
     live = np.zeros(training[0].features.shape[1], dtype=bool)
     low, high = np.inf, -np.inf
     whole = ClientData(training, np.ones_like(live))
-    for part, (rows, values) in zip(training, whole, strict=True):
-        if not (np.isfinite(rows).all() and np.isfinite(values).all()):
+    for place, part in enumerate(training):
+        table = whole.table(place)
+        if not np.isfinite(table).all():
             raise InvalidInput(
                 f"client {part.name!r} has NaN or infinity in its samples: drop or fill those"
                 " samples first"
             )
-        live |= np.any(rows != 0, axis=0)
-        low, high = min(low, values.min()), max(high, values.max())
+        if not live.all():
+            live |= table[:, :-1].any(0)
+        low, high = min(low, table[:, -1].min()), max(high, table[:, -1].max())
     if not live.any():
         raise InvalidInput(
             "all features are 0: there is nothing to learn from; check how the features were read"

@@ -91,9 +91,11 @@ def client_clusters(seen: RegressionEvidence) -> str | None:
     """Groups of clients instead of one centre."""
     if not seen.structure.clustered:
         return None
+    share = seen.structure.between
+    told = f", which hold about {share:.0%} of radius^2" if share else ""
     return (
-        "clients fall into groups along a common direction: one shared model for each group would"
-        " beat a single one; cluster the clients first and ask again for each group."
+        f"clients fall into groups along a common direction{told}: one shared model for each group"
+        " (ifca) would beat a single one; cluster the clients first and ask again for each group."
     )
 
 
@@ -334,7 +336,7 @@ def scarce_class_samples(seen: ClassEvidence) -> str | None:
         return None
     return (
         f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features:"
-        " centre and radius are told apart only by products across clients, accuracies are rough,"
+        " centre and radius can be separated only by products across clients, accuracies are rough,"
         " and the shared model needs a ridge too."
     )
 

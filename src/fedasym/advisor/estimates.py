@@ -1,12 +1,7 @@
-"""Noise, radius and norm, what data leave open about them, and how displacements lie.
+"""Noise, radius and norm, and what data leave open about them.
 
 Draws, the same every time, fill the intervals. Samples at one place are passed over twice, never
 all at once: the pooled model, then each client about the model of the others.
-
-Structure: a client's score g = X'W e, with its residuals e about the model of the others and
-W = (noise^2 + radius^2 XX'/d)^{-1}, has the covariance K = X'W X if the model holds.
-Aligned displacements change g'Sg against tr SK, with the pooled covariance S;
-clusters make the scores of many clients point one way, and the clients fall into groups along it.
 """
 
 from __future__ import annotations
@@ -29,8 +24,6 @@ from fedasym.advisor.moments import (
     squared_length,
 )
 from fedasym.advisor.statistics import (
-    TOGETHER,
-    Axes,
     AxisRows,
     Summary,
     axes_of,
@@ -38,12 +31,11 @@ from fedasym.advisor.statistics import (
     empty_vector,
     pool_clients,
     spectrum_of,
-    spread_places,
     strength_of,
     tails_of,
 )
 from fedasym.core.numbers import Array
-from fedasym.exact.least_squares import SharedSolution
+from fedasym.exact.least_squares import SharedSolution, leave_out
 from fedasym.exact.profile_likelihood import (
     DRAWS,
     MOST_JOINT,
@@ -63,19 +55,7 @@ from fedasym.worlds.spectra import Spectrum
 LEAST_SHARE = 1e-8
 # samples per unknown from which the restricted likelihood has something left to look at
 LEAST_ROOM = 1.5
-GROUP_ROWS = 512  # of clients that are looked at together
-STRUCTURE_CLIENTS = 300  # clients that these checks look at
-IMAGINED_FEDERATIONS = 12  # federations drawn from the model, to compare with
-POWER_STEP = 0.25
-SHIFT_POWERS = np.arange(-1.5, 2.51, POWER_STEP)
-LEAST_BEND = 0.1  # of the deviance over a step: less says nothing about the power
-ALIGNED = 4.0  # standard errors
-CLUSTERED = 6.0  # standard deviations of what the model gives
-GROUPED = (
-    -0.7
-    # kurtosis along the common direction, less the model's, below which clients fall into groups:
-    # two have -2
-)
+GROUP_ROWS = 1024  # of clients that are looked at together
 
 
 @dataclass(frozen=True)
@@ -324,6 +304,7 @@ class PooledClients:
     summaries: list[Summary]
     estimates: Estimates
     left_out: list[Array]  # residuals about the others' model along each client's axes
+    room: AxisRows | None  # clients along their axes; None where samples are scarce
 
 
 def pool_and_estimate(data: ClientData) -> PooledClients:
@@ -341,244 +322,63 @@ def pool_and_estimate(data: ClientData) -> PooledClients:
     group = (np.cumsum(data.sizes) - 1) // GROUP_ROWS
     edges = [0, *(np.flatnonzero(np.diff(group)) + 1), len(group)]
 
-    def look(place: int) -> list[tuple[Summary, Array]]:
+    def look(place: int, single: bool) -> list[tuple[Summary, Array]]:
         """A few clients: what is large is computed for all of them at once."""
         places = range(edges[place], edges[place + 1])
         given = [data.rows(each) for each in places]
-        turned = axes_of_each(given)
+        left = [y - X @ pool.theta for X, y in given]
+        both = [(X, np.column_stack([y, e])) for (X, y), e in zip(given, left, strict=True)]
+        turned = axes_of_each(both, single)
         rows = np.concatenate([axes.rows for axes in turned])
         counts = [len(axes.rows) for axes in turned]
         ends = np.cumsum(counts)[:-1]
-        seen = np.split(pool.root(rows), ends)
+        kept = None if room is None else room.G[room.edges[places[0]] : room.edges[places[-1] + 1]]
+        seen = np.split(pool.root(rows, kept), ends)
         strength = [empty_vector() for _ in places]
         if roomy:
             power = np.concatenate([axes.power for axes in turned])
             others = np.repeat([samples - axes.samples for axes in turned], counts)
             strength = np.split(strength_of(rows, power, pool, others), ends)
         out = []
-        for k, (X, y) in enumerate(given):
-            axes, left = turned[k], y - X @ pool.theta
-            about = pool.left_out(axes.rows, axes.labels, seen[k])
+        for k, axes in enumerate(turned):
+            labels, residuals = axes.labels.T
+            about = leave_out(seen[k], residuals)
+            if about is None:
+                if axes.rows.dtype != float:  # hardly any other client saw some direction
+                    return look(place, single=False)
+                about = pool.left_out(axes.rows, residuals)
             if room is not None:
-                room.put(places[k], axes, seen[k])
+                room.put(places[k], axes.power, residuals, axes.rest)
             summary = Summary(
                 data.parts[places[k]].name,
                 axes.samples,
                 data.dimension,
                 power=axes.power,
                 residual=about**2,
-                raw=axes.labels**2,
+                raw=labels**2,
                 rest=axes.rest,
-                tails=tails_of(left),
-                pooled=float(np.mean(left**2)),
+                tails=tails_of(left[k]),
+                pooled=float(np.mean(left[k] ** 2)),
                 strength=strength[k],
             )
             out.append((summary, about))
         return out
 
-    pairs = chain.from_iterable(in_threads(look, len(edges) - 1, data.dimension))
-    summaries, left_out = map(list, zip(*pairs, strict=True))
+    single = room is not None and room.single and pool.firm
+    pairs = in_threads(lambda place: look(place, single), len(edges) - 1, data.dimension)
+    summaries, left_out = map(list, zip(*chain.from_iterable(pairs), strict=True))
     if room is not None:
-        return PooledClients(
-            data, pool, summaries, estimate_by_likelihood(summaries, room.full()), left_out
-        )
+        found = estimate_by_likelihood(summaries, room.full())
+        return PooledClients(data, pool, summaries, found, left_out, room)
     if samples <= MOST_JOINT:
-        return PooledClients(
-            data, pool, summaries, estimate_jointly(summaries, draw_jointly(data)), left_out
-        )
+        found = estimate_jointly(summaries, draw_jointly(data))
+        return PooledClients(data, pool, summaries, found, left_out, None)
     first = fit_variances(summaries, "raw")
     summaries = [
         add_products(summary, axes_of(X, y), first.noise2, first.spread2)
         for summary, (X, y) in zip(summaries, data, strict=True)
     ]
-    return PooledClients(data, pool, summaries, estimate_by_moments(summaries), left_out)
-
-
-@dataclass(frozen=True)
-class Structure:
-    """Standard errors by which displacements follow strong (above 0) or weak features; how far the
-    first common direction of the clients stands out, in standard deviations; and the kurtosis along
-    it, less what the model gives.
-    """
-
-    alignment: float = 0.0
-    direction: float = 0.0
-    kurtosis: float = 0.0
-
-    @property
-    def aligned(self) -> bool:
-        """Whether the displacement prefers some directions of the covariance."""
-        return abs(self.alignment) > ALIGNED
-
-    @property
-    def clustered(self) -> bool:
-        """Whether the clients fall into groups."""
-        return self.direction > CLUSTERED and self.kurtosis < GROUPED and not self.aligned
-
-
-def find_structure(seen: PooledClients) -> Structure:
-    """Look at some clients again, given noise and radius; nothing to see without a pooled model."""
-    data, found, d = seen.data, seen.estimates, seen.data.dimension
-    if found.scarce or not seen.pool.full:
-        return Structure()
-    samples = int(data.sizes.sum())
-    R = seen.pool.factor / np.sqrt(samples)
-    rng = np.random.default_rng(0)
-    places = spread_places(len(data.parts), STRUCTURE_CLIENTS)
-    drawn = [
-        rng.standard_normal((IMAGINED_FEDERATIONS, seen.left_out[place].size)) for place in places
-    ]
-
-    def score(k: int, axes: Axes) -> tuple[Array, float, Array]:
-        place = places[k]
-        e, own = seen.left_out[place], seen.summaries[place]
-        v = found.noise2 + found.radius2 * axes.power / d
-        half = axes.rows / np.sqrt(v)[:, None]
-        g = half.T @ (e / np.sqrt(v))
-        # |R row|^2 along each axis
-        strong = (own.strength * (samples - own.samples) + own.power) * own.power / samples
-        mine = float((R @ g) @ (R @ g)) / float((strong / v).sum()) - float(g @ g) / float(
-            (half**2).sum()
-        )
-        return unit_vectors(g), mine, unit_vectors(drawn[k] @ half)
-
-    def look(group: int) -> list[tuple[Array, float, Array]]:
-        some = range(group * TOGETHER, min((group + 1) * TOGETHER, places.size))
-        turned = axes_of_each([data.rows(places[k]) for k in some])
-        return [score(k, axes) for k, axes in zip(some, turned, strict=True)]
-
-    found_scores = chain.from_iterable(in_threads(look, -(-places.size // TOGETHER), d))
-    scores, contrast, imagined = zip(*found_scores, strict=True)
-    off = np.array(contrast)
-    alignment = float(off.mean() / max(off.std(ddof=1) / np.sqrt(off.size), 1e-300))
-    top, along = first_direction(np.array(scores))
-    by_chance = [first_direction(each) for each in np.stack(imagined, axis=1)]
-    tops = np.array([each[0] for each in by_chance])
-    direction = float((top - tops.mean()) / max(tops.std(ddof=1), 1e-300))
-    return Structure(
-        alignment,
-        direction,
-        excess_kurtosis(along) - float(np.mean([excess_kurtosis(each[1]) for each in by_chance])),
-    )
-
-
-def unit_vectors(vectors: Array) -> Array:
-    """Vectors of length one."""
-    return np.asarray(vectors / np.maximum(np.linalg.norm(vectors, axis=-1, keepdims=True), 1e-300))
-
-
-def first_direction(vectors: Array) -> tuple[float, Array]:
-    """The largest eigenvalue of the clients' Gram matrix, and each client along its eigenvector."""
-    last = len(vectors) - 1
-    values, places = scipy.linalg.eigh(vectors @ vectors.T, subset_by_index=(last, last))
-    return float(values[0]), np.asarray(places[:, 0])
-
-
-def excess_kurtosis(values: Array) -> float:
-    """Excess kurtosis about the mean."""
-    centred = values - values.mean()
-    return float(np.mean(centred**4) / max(float(np.mean(centred**2)) ** 2, 1e-300) - 3)
-
-
-def estimate_power(seen: PooledClients) -> Estimates:
-    """Estimates for displacements whose covariance goes like Sigma^power, Sigma pooled.
-
-    Residuals about the model of the others find the power on a grid. There and beside it the
-    restricted likelihood is looked at; a parabola through the three gives the power and its error,
-    and the draws of noise and radius are those of a power that is drawn as well: parabolas through
-    the three, draw by draw, since draws have the same order at every power.
-    """
-    data = seen.data
-    values, Q = np.linalg.eigh(seen.pool.factor.T @ seen.pool.factor / data.sizes.sum())
-    values = np.maximum(values, 1e-12 * values[-1])
-    kept = []
-    for place in spread_places(len(data.parts), STRUCTURE_CLIENTS):
-        axes = axes_of(*data.rows(place))
-        kept.append((seen.summaries[place], axes.rows @ Q, seen.left_out[place]))
-    fits = {float(power): fit_power(kept, values, float(power)) for power in SHIFT_POWERS}
-    near = float(
-        np.clip(min(fits, key=lambda power: fits[power][0]), SHIFT_POWERS[1], SHIFT_POWERS[-2])
-    )
-    beside = near + POWER_STEP * np.array([-1.0, 0.0, 1.0])
-    found = [
-        estimate_along(seen, Q, shift_energies(values, power), fits[power][1]) for power in beside
-    ]
-    low, middle, high = (each.deviance for each in found)
-    bend = max(low - 2 * middle + high, LEAST_BEND)
-    best = float(np.clip((low - high) / (2 * bend), -2, 2))  # in steps
-    drawn = np.clip(
-        best + np.sqrt(2 / bend) * scipy.special.ndtri(even_points(DRAWS, 4)[:, 3]),
-        best - 3,
-        best + 3,
-    )
-    logs = np.log(np.maximum([each.draws[:, :2] for each in found], np.finfo(float).tiny))
-    point = np.log([[each.noise2, each.radius2] for each in found])
-    noise2, radius2 = np.exp(parabola(point, np.array(best)))
-    # was seen without a power
-    common = np.maximum(seen.estimates.draws[:, 2] - seen.estimates.draws[:, 1], 0)
-    draws = np.exp(parabola(logs, drawn[:, None]))
-    pooled = replace(
-        seen.summaries[0], samples=int(data.sizes.sum()), power=values * data.sizes.sum()
-    )
-    return replace(
-        found[1],
-        noise2=float(noise2),
-        radius2=float(radius2),
-        norm2=float(radius2) + max(seen.estimates.norm2 - seen.estimates.radius2, 0.0),
-        draws=np.column_stack([draws, draws[:, 1] + common]),
-        power=near + POWER_STEP * best,
-        spectrum=spectrum_of([pooled]),
-    )
-
-
-def parabola(values: Array, at: Array) -> Array:
-    """The parabola through values at -1, 0 and 1."""
-    low, middle, high = values
-    return np.asarray(middle + at * (high - low) / 2 + at**2 * (low - 2 * middle + high) / 2)
-
-
-def estimate_along(
-    seen: PooledClients, Q: Array, stretch: Array, along: list[Summary]
-) -> Estimates:
-    """The restricted likelihood along the axes of X W X', W = Q diag(stretch) Q'."""
-    room = AxisRows(seen.data, seen.pool)
-    for place, (X, y) in enumerate(seen.data):
-        axes = axes_of(X, y)
-        turned = axes.rows @ Q
-        x, U = np.linalg.eigh((turned * stretch) @ turned.T)
-        room.put(
-            place,
-            replace(axes, power=np.maximum(x, 0), rows=U.T @ axes.rows, labels=U.T @ axes.labels),
-        )
-    return estimate_by_likelihood(seen.summaries, room.full(), along)
-
-
-def shift_energies(values: Array, power: float) -> Array:
-    """The displacement's energies along the covariance's axes, of mean one."""
-    weights = values**power
-    return np.asarray(weights * (values.size / weights.sum()))
-
-
-def fit_power(
-    kept: list[tuple[Summary, Array, Array]], values: Array, power: float
-) -> tuple[float, list[Summary]]:
-    """Deviance at a power, and the clients along the axes of X Sigma^power X'."""
-    weights = shift_energies(values, power)
-    turned = []
-    for summary, rows, e in kept:
-        x, U = np.linalg.eigh((rows * weights) @ rows.T)
-        turned.append(replace(summary, power=np.maximum(x, 0), residual=(U.T @ e) ** 2))
-    fit = fit_variances(turned)
-    deviance = 0.0
-    for each in turned:
-        v = np.maximum(fit.noise2 + fit.spread2 * each.power / each.dimension, 1e-300)
-        deviance += float((np.log(v) + each.residual / v).sum())
-        beyond = each.samples - each.power.size
-        if beyond:
-            deviance += beyond * np.log(max(fit.noise2, 1e-300)) + each.rest / max(
-                fit.noise2, 1e-300
-            )
-    return deviance, turned
+    return PooledClients(data, pool, summaries, estimate_by_moments(summaries), left_out, None)
 
 
 def weights_by_feature(seen: PooledClients) -> Array:

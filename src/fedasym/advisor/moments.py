@@ -1,4 +1,4 @@
-"""Variances from squares along axes and products across clients, and whether clients vary.
+"""Variances from squares along axes and products across clients.
 
 Two variances (section 8.2, weighted): E p_k = noise^2 + spread^2 x_k/d. The normal equations with
 the weights 1/v_k^2, v_k the fitted mean, are those of maximum likelihood; they need nothing but
@@ -11,11 +11,6 @@ axes. What clients share shows in products across clients: with g_i = X_i'W_i y_
 X_i, E g_i'g_j = (b^2/d) tr T_i T_j, for a shared optimum of length b without preferred directions,
 and radius^2 = norm^2 - b^2. W_i = (noise^2 + norm^2 X_i X_i'/d)^{-1} makes it sharp. A client sends
 g_i and T_i times a few random vectors that all share: tr T_i T_j is the mean of w'T_i T_j w.
-
-Variation: the score of a client's own noise^2 and radius^2 (relative to the common ones) over its
-Fisher information estimates by how much it deviates; deviations larger than their errors, over all
-clients, are variation. Errors count the tails of the residuals and whatever else widens squares
-within a client.
 
 Of the clients at hand: a prediction is the mean over a population; what is compared with it are so
 many clients with so many features. Their samples make the estimates as well, so that the two errors
@@ -43,6 +38,7 @@ from fedasym.advisor.statistics import (
     stack_field,
 )
 from fedasym.core.numbers import Array
+from fedasym.exact.profile_likelihood import in_threads
 
 if TYPE_CHECKING:
     from fedasym.advisor.estimates import Estimates
@@ -50,6 +46,7 @@ if TYPE_CHECKING:
 DRAWN_CLIENTS = 200
 DRAWING_WORK = 2e9  # multiplications that these clients may cost
 FEWEST_DRAWN = 30
+DRAWN_TOGETHER = 16
 REWEIGHTINGS = 200
 SETTLED = 1e-12
 PROBE_VECTORS = 16
@@ -244,65 +241,6 @@ def sum_across(vectors: Array) -> tuple[float, Array]:
     return float((total**2).sum() - own.sum()), np.asarray(mine)
 
 
-@dataclass(frozen=True)
-class Variation:
-    """How surely noise^2 and radius^2 vary (standard deviations), and how much (relative)."""
-
-    noise_z: float
-    noise_cv: float
-    radius_z: float
-    radius_cv: float
-
-
-def estimate_variation(summaries: Sequence[Summary], about: AxisVariances) -> Variation:
-    """From squares along axes and their common variances."""
-    wide = squares_excess(summaries, about) * (1 + max(kurtosis_of(summaries)[0], 0.0) / 2)
-    scores, J = map(np.array, zip(*(fisher(each, about) for each in summaries), strict=True))
-    # elsewhere a client's own noise and radius cannot be told apart
-    apart = np.linalg.det(J) > 1e-3 * J[:, 0, 0] * J[:, 1, 1]
-    if apart.sum() < 2:
-        return Variation(0.0, 0.0, 0.0, 0.0)
-    inverse = np.linalg.inv(J[apart])
-    moves = (inverse @ scores[apart, :, None])[:, :, 0]
-    errors = wide * np.diagonal(inverse, axis1=1, axis2=2)
-    (noise_z, noise_cv), (radius_z, radius_cv) = map(excess_spread, moves.T, errors.T)
-    return Variation(noise_z, noise_cv, radius_z, radius_cv)
-
-
-def fisher(client: Summary, about: AxisVariances) -> tuple[Array, Array]:
-    """Score and information of (log noise^2, log radius^2) of one client at the common values."""
-    v = np.maximum(about.noise2 + about.spread2 * client.power / client.dimension, 1e-300)
-    parts = np.column_stack([about.noise2 / v, 1 - about.noise2 / v])
-    extra = client.samples - client.power.size
-    score = parts.T @ (client.residual / v - 1) / 2
-    information = parts.T @ parts / 2
-    if extra and about.noise2 > 0:
-        score[0] += (client.rest / about.noise2 - extra) / 2
-        information[0, 0] += extra / 2
-    return np.asarray(score), np.asarray(information)
-
-
-def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
-    """Whether squared deviations exceed their errors, and by how much, weighted by precision."""
-    middle = np.average(moves, weights=1 / errors2)
-    ratio = (moves - middle) ** 2 / errors2
-    z = float((ratio - 1).sum() / np.sqrt(2 * ratio.size))
-    weight = errors2**-2
-    size = float((weight * ((moves - middle) ** 2 - errors2)).sum() / weight.sum())
-    return z, float(np.sqrt(max(size, 0.0)))
-
-
-def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
-    """Variance of squares within clients over the Gaussian one: 1, or more with products."""
-    above = below = 0.0
-    for each in (client for client in summaries if client.power.size > 1):
-        v = np.maximum(about.noise2 + about.spread2 * each.power / each.dimension, 1e-300)
-        ratio = each.residual / v
-        above += float(((ratio - ratio.mean()) ** 2).sum())
-        below += 2 * (ratio.size - 1) * float(ratio.mean()) ** 2
-    return max(above / below, 1.0) if below > 0 else 1.0
-
-
 def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:
     """Excess kurtosis of residuals within clients, and its distance from 0 in standard errors."""
     enough = [each for each in summaries if each.samples >= LEAST_SAMPLES]
@@ -325,6 +263,9 @@ class PartedLoss(NamedTuple):
     alone: bool
 
 
+Drawn = tuple[Array, Array, Array, Array]  # rows, shift, optimum and noise of a client
+
+
 def lacking_variance(
     found: Estimates, dimension: int, sizes: Array, losses: Mapping[str, PartedLoss]
 ) -> dict[str, float]:
@@ -334,19 +275,32 @@ def lacking_variance(
     energy = s**found.power / (s**found.power).sum()
     centre = np.sqrt(max(found.norm2 - found.radius2, 0.0) / dimension)
     count = affordable_draws(sizes, dimension)
-    scores, lost = [], []
-    for samples in np.resize(sizes[spread_places(sizes.size, count)].astype(int), count):
-        X = rng.standard_normal((samples, dimension)) * np.sqrt(s)
+    samples = np.resize(sizes[spread_places(sizes.size, count)].astype(int), count)
+
+    def draw_client(n: int) -> Drawn:
+        X = rng.standard_normal((n, dimension)) * np.sqrt(s)
         shift = np.sqrt(found.radius2 * energy) * rng.standard_normal(dimension)
         whole = centre * rng.standard_normal(dimension) + shift
-        noise = np.sqrt(found.noise2) * rng.standard_normal(samples)
+        return X, shift, whole, np.sqrt(found.noise2) * rng.standard_normal(n)
+
+    def judge(X: Array, shift: Array, whole: Array, noise: Array) -> tuple[Any, list[float]]:
         about = axes_of(X, X @ shift + noise)
         alone = replace(about, labels=about.labels + about.rows @ (whole - shift))
         shared = score_variances(about, found.noise2, found.radius2)
-        scores.append((*shared, *score_variances(alone, found.noise2, found.norm2)))
+        scores = (*shared, *score_variances(alone, found.noise2, found.norm2))
         drawn = {True: (alone, whole), False: (about, shift)}  # by whether clients are alone
-        lost.append([fit_loss(*drawn[each.alone], s, each.ratio) for each in losses.values()])
-    moved = client_influences(scores)
+        return scores, [fit_loss(*drawn[each.alone], s, each.ratio) for each in losses.values()]
+
+    seen: list[tuple[Any, list[float]]] = []
+    while len(seen) < count:  # a few at a time: so many are kept
+        some = [draw_client(n) for n in samples[len(seen) : len(seen) + DRAWN_TOGETHER]]
+
+        def judge_place(k: int, some: list[Drawn] = some) -> tuple[Any, list[float]]:
+            return judge(*some[k])
+
+        seen += in_threads(judge_place, len(some), dimension)
+    scores, lost = zip(*seen, strict=True)
+    moved = client_influences(list(scores))
     out = {}
     for (name, each), L in zip(losses.items(), np.array(lost).T, strict=True):
         at, spread2 = (2, found.norm2) if each.alone else (1, found.radius2)

@@ -23,6 +23,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, field, fields
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -32,7 +33,7 @@ from numpy.typing import NDArray
 from fedasym.advisor.data import ClientData
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client
-from fedasym.exact.least_squares import SharedSolution, stack_triangle, triangular_products
+from fedasym.exact.least_squares import SharedSolution, stack_triangle
 from fedasym.exact.profile_likelihood import SEGMENTS, TurnedClients, in_threads
 from fedasym.worlds.spectra import Spectrum
 
@@ -48,6 +49,8 @@ BLIND = 0.02  # eigenvalues below this share of kappa are all the same to a clie
 TOGETHER = 5  # clients whose products are one: threads then rarely wait for one another
 ENOUGH_CLIENTS = 400  # clients whose Gram matrices are looked at
 MANY_ENTRIES = 1 << 23  # of clients' rows along axes: more are kept in single precision
+# smallest over largest eigenvalue of XX' from which rows in single precision keep four digits
+FIRM_AXES = 1e-6
 FIRM_SUMS = 1e-6  # the condition of sums of products above which ten digits are left
 
 
@@ -107,10 +110,13 @@ class Summary:
 
 @dataclass(frozen=True, eq=False)
 class Axes:
-    """A client's samples along their own axes: the rows U'X and U'y, and s_k^2."""
+    """A client's samples along their own axes: the rows U'X and U'y, and s_k^2.
+
+    rows: in double or in single precision. labels: of one output or of several.
+    """
 
     power: Array
-    rows: Array
+    rows: NDArray[Any]
     labels: Array
     rest: float
     samples: int
@@ -121,25 +127,35 @@ def axes_of(X: Array, y: Array) -> Axes:
     return axes_of_each([(X, y)])[0]
 
 
-def axes_of_each(samples: Sequence[tuple[Array, Array]]) -> list[Axes]:
-    """`axes_of` for several clients, at once where they have equally many rows."""
+def axes_of_each(samples: Sequence[tuple[Array, Array]], single: bool = False) -> list[Axes]:
+    """`axes_of` for several clients, at once where they have equally many rows.
+
+    single: rows in single precision, which takes half the time, unless a client has axes so weak
+        that a rounded row would no longer point along them.
+    """
     clients = [Client.of(None, X, y) for X, y in samples]
     if len({len(client.y) for client in clients}) > 1:
-        return [axes_of(X, y) for X, y in samples]
-    X, y = (np.stack(each) for each in zip(*((each.X, each.y) for each in clients), strict=True))
-    power, U = np.linalg.eigh(X @ X.transpose(0, 2, 1))
+        return [axes_of_each([each], single)[0] for each in samples]
+    power, U = np.linalg.eigh(np.stack([client.X @ client.X.T for client in clients]))
     n = np.array([[client.n] for client in clients])
     power = np.where(power > n * np.finfo(float).eps * np.maximum(power[:, -1:], 0), power, 0.0)
-    back = U.transpose(0, 2, 1)
-    turned = zip(power, back @ X, (back @ y[:, :, None])[:, :, 0], clients, strict=True)
-    return [Axes(each, rows, labels, one.rest, one.n) for each, rows, labels, one in turned]
+    kind = np.float32 if single and (power[:, 0] > FIRM_AXES * power[:, -1]).all() else np.float64
+    rows = np.empty((*power.shape, clients[0].X.shape[1]), dtype=kind)
+    turns = U.astype(kind, copy=False)
+    for turn, client, out in zip(turns, clients, rows, strict=True):
+        np.matmul(turn.T, client.X.astype(kind, copy=False), out=out)
+    return [
+        Axes(power[k], rows[k], U[k].T @ one.y, float(np.ravel(one.rest)[0]), one.n)
+        for k, one in enumerate(clients)
+    ]
 
 
 def tails_of(residuals: Array) -> float:
     """Fourth moment over the squared second, scaled so that Gaussian residuals average 3."""
     n = residuals.size
-    second = float(np.mean(residuals**2))
-    return 3.0 if second == 0 or n < 2 else float(np.mean(residuals**4)) / second**2 * (n + 2) / n
+    squares = residuals**2
+    second = float(squares.sum()) / n if n else 0.0
+    return 3.0 if second == 0 or n < 2 else float(squares @ squares) / second**2 * (n + 2) / n**2
 
 
 def stack_field(summaries: Sequence[Summary], name: str) -> Array:
@@ -227,17 +243,18 @@ def kappa_of(client: Summary, ridges: Array) -> Array:
     return np.asarray(client.samples / ((1 / (e + ridges[:, None])).sum(1) + beyond))
 
 
-def spread_places(count: int, wanted: int) -> Array:
+def spread_places(count: int, wanted: int) -> NDArray[np.intp]:
     """`wanted` places out of `count`, evenly spread."""
     return np.unique(np.linspace(0, count - 1, min(wanted, count)).round().astype(int))
 
 
-def strength_of(rows: Array, power: Array, pool: SharedSolution, others: int | Array) -> Array:
+def strength_of(
+    rows: NDArray[Any], power: Array, pool: SharedSolution, others: int | Array
+) -> Array:
     """q_k along clients' axes from the others' samples: v'Sv less the client's own part, x."""
-    blocks = triangular_products(rows, pool.factor, transpose=True)
-    through = sum((each**2).sum(1) for each in blocks)  # |R row|^2
     along = power > 0
-    return np.asarray(np.where(along, through / np.where(along, power, 1.0) - power, 0.0) / others)
+    whole = pool.row_lengths(rows) / np.where(along, power, 1.0)
+    return np.asarray(np.where(along, whole - power, 0.0) / others)
 
 
 def pool_clients(data: ClientData) -> SharedSolution:
@@ -250,7 +267,7 @@ def pool_clients(data: ClientData) -> SharedSolution:
             total = np.zeros((d + 1, d + 1))
             for first in range(edges[place], edges[place + 1], TOGETHER):
                 some = range(first, min(first + TOGETHER, edges[place + 1]))
-                both = np.vstack([np.column_stack(data.rows(client)) for client in some])
+                both = np.vstack([data.table(client) for client in some])
                 total += both.T @ both
             return total
 
@@ -272,27 +289,35 @@ class AxisRows:
     def __init__(self, data: ClientData, pool: SharedSolution) -> None:
         self.edges = np.cumsum([0, *np.minimum(data.sizes, data.dimension)])
         shape = self.edges[-1], pool.rank + 1
-        kind = np.float32 if np.prod(shape) >= MANY_ENTRIES else np.float64
-        self.x, self.Gu = np.empty(shape[0]), np.empty(shape, dtype=kind)
-        self.squares = np.empty(shape[0])
+        self.single = bool(np.prod(shape) >= MANY_ENTRIES)
+        self.x = np.empty(shape[0])
+        self.Gu = np.empty(shape, dtype=np.float32 if self.single else np.float64)
+        self.u = np.empty(shape[0])
         self.rest = np.zeros(len(data.parts))
-        self.pool = pool
         self.freedom = int(data.sizes.sum()) - pool.rank
 
-    def put(self, place: int, axes: Axes, seen: Array | None = None) -> None:
-        """One client more; `seen`: its rows times the pool's root, where they are known."""
-        part = slice(self.edges[place], self.edges[place + 1])
-        self.x[part] = axes.power
-        self.Gu[part, :-1] = self.pool.root(axes.rows) if seen is None else seen
-        residuals = axes.labels - axes.rows @ self.pool.theta
-        self.Gu[part, -1] = residuals
-        self.squares[part] = residuals**2
-        self.rest[place] = axes.rest
+    def part(self, place: int) -> slice:
+        """Where a client's rows are."""
+        return slice(self.edges[place], self.edges[place + 1])
+
+    @property
+    def G(self) -> NDArray[Any]:
+        """Rows times the pool's root, which is where the pooled X'X is the identity."""
+        return self.Gu[:, :-1]
+
+    def put(self, place: int, power: Array, residuals: Array, rest: float) -> None:
+        """One client more: its axes, and its residuals about the pool along them; its rows times
+        the pool's root are written into G.
+        """
+        part = self.part(place)
+        self.x[part] = power
+        self.Gu[part, -1] = self.u[part] = residuals
+        self.rest[place] = rest
 
     def full(self) -> TurnedClients:
         """All clients."""
         rest = float(self.rest.sum())
-        return TurnedClients(self.x, self.Gu, self.squares, rest, self.freedom)
+        return TurnedClients(self.x, self.Gu, self.u**2, rest, self.freedom)
 
 
 def unit_losses(summaries: Sequence[Summary], ratios: Array) -> tuple[Array, Array]:

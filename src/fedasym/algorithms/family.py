@@ -323,7 +323,7 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
     """What can be done with an algorithm, from what its stages have.
 
     >>> verbs_of(REGISTRY["rtfa"]), verbs_of(REGISTRY["ifca"])
-    (['predict', 'simulate', 'fit', 'train', 'deploy'], ['predict', 'simulate', 'train'])
+    (['predict', 'simulate', 'fit', 'train', 'deploy'], ['predict', 'simulate', 'fit', 'train'])
     """
     server, client = algorithm.stages
     weighed = algorithm.shares_nothing or server.owns("weight") or server.group_stage is not None
@@ -334,7 +334,6 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
     deployed = trained and not server.start_models
     formulas = weighed and filtered and algorithm.correction is None
     able = dict.fromkeys(("predict", "simulate", "fit"), formulas)
-    able["fit"] = formulas and server.group_stage is None
     able |= {"train": trained, "deploy": deployed}
     return [verb for verb in VERBS if able[verb]]
 

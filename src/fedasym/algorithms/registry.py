@@ -473,7 +473,7 @@ def read_entry_points() -> dict[str, Algorithm]:
         if isinstance(algorithm, Algorithm):
             found[algorithm.name] = algorithm
             continue
-        told = algorithm if isinstance(algorithm, str) else "it is no fa.Algorithm"
+        told = algorithm if isinstance(algorithm, str) else "it is not an fa.Algorithm"
         warnings.warn(
             f"{point.value!r} of an installed package is left out: {told}; mend or uninstall it",
             stacklevel=2,
@@ -537,7 +537,7 @@ def read_call(entry: str, more: Mapping[str, Algorithm] | None) -> Algorithm:
             number = math.nan
         if not equals or math.isnan(number):
             raise InvalidInput(
-                f"algorithm is {entry!r}: {part.strip()!r} is no setting and its number; write"
+                f"algorithm is {entry!r}: {part.strip()!r} is not a setting with a number; write"
                 f" {base}(setting=number)"
             )
         values[name] = int(number) if number.is_integer() else number
@@ -572,7 +572,7 @@ def import_algorithm(path: str) -> Algorithm:
         ) from None
     if not isinstance(found, Algorithm):
         raise InvalidInput(
-            f"algorithm is {path!r}: it is a {type(found).__name__}, no fa.Algorithm"
+            f"algorithm is {path!r}: it is a {type(found).__name__}, not an fa.Algorithm"
         )
     return found
 

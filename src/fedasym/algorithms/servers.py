@@ -127,7 +127,7 @@ class NormalisedSteps(AverageRounds):
         default=1, least=1, meaning="passes over a client's samples in a round, at most"
     )
 
-    def count_steps(self, samples: int, batch: int, steps: int) -> int:
+    def client_steps(self, samples: int, batch: int, steps: int) -> int:
         """The batches of its passes, at most those of the round."""
         return min(steps, self.local_epochs * -(-samples // batch))
 

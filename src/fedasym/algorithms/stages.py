@@ -420,7 +420,7 @@ class ServerStage(Stage, eq=False):
         """How many models, one for each group of clients, `init_server` begins with beside w."""
         return 0
 
-    def count_steps(self, samples: int, batch: int, steps: int) -> int:
+    def client_steps(self, samples: int, batch: int, steps: int) -> int:
         """How many of a round's local steps a client of so many samples takes: all of them."""
         return steps
 

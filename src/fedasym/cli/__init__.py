@@ -35,8 +35,10 @@ if TYPE_CHECKING:
 THEORY = Group("Before you train: predict", sort_key=1)
 LINEAR = Group("At real sizes: simulate", sort_key=2)
 TRAINING = Group("On client data: train", sort_key=3)
-EXTRAS = ("tables", "excel", "train", "experiments", "data", "privacy", "sklearn", "pretrain")
-EXTRAS += ("remote", "ray", "flower")  # what users install, in the order of the README
+EXTRAS: tuple[str, ...] = (
+    *("tables", "excel", "train", "experiments", "data", "privacy"),
+    *("sklearn", "pretrain", "remote", "ray", "flower"),
+)  # what users install, in the order of the documentation
 
 
 def describe_version() -> str:
@@ -266,7 +268,7 @@ def parse_spectrum(text: str) -> Spectrum:
         case "eigenvalues" if rest:
             return spectra.eigenvalues(read_numbers(rest))
     raise InvalidInput(
-        f"spectrum is {text!r}: known are identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and"
+        f"spectrum is {text!r}: choose from identity, ar1:0.5, power_law:1, atoms:0.5@0.6,3@0.4 and"
         " eigenvalues:3,1,0.5 or eigenvalues:FILE"
     )
 
@@ -436,8 +438,8 @@ class Where:
     on: str | None = None
     """ray: on a Ray cluster, side by side; here, one after the other, by default."""
     address: str | None = None
-    """Of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a cluster of this
-    machine that comes and goes.
+    """Of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a temporary
+    cluster on this machine.
     """
     threads: int | None = None
     """On Ray: CPUs and threads that a piece is given; 1 by default."""
@@ -484,6 +486,7 @@ COMMANDS = {
     "explore": "theory",
     "features": "data",
     "fit": "training",
+    "foresight": "experiments",
     "node": "training",
     "path": "theory",
     "predict": "theory",

@@ -28,7 +28,7 @@ Folder = Annotated[
 
 @data.command(name="list")
 def list_() -> None:
-    """What there is, and which of it is here.
+    """List the data sets, and which of them are on this machine.
 
     Example: fedasym data list
     """
@@ -41,8 +41,8 @@ def list_() -> None:
         )
         print(f"{entry.name:<15}{here:<6}{fetched:<7}{entry.what}")
     print(
-        f"\nFiles are looked for in {data_folder()} (FEDASYM_DATA); no fetch:"
-        " docs/how-to/datasets.md says where its files are."
+        f"\nFiles are looked for in {data_folder()} (FEDASYM_DATA). For a set that fetch does not"
+        " have, docs/how-to/datasets.md says where its files are."
     )
 
 

@@ -112,7 +112,7 @@ def run(
         from fedasym.experiments.reproduction import RUNS
 
         place = into or Path(RUNS, experiment.name)
-        print(f"\nKept in {place}. A page of it: fedasym report {shlex.quote(str(place))}")
+        print(f"\nKept in {place}. For an HTML report: fedasym report {shlex.quote(str(place))}")
 
 
 @app.command(group=EXPERIMENTS)
@@ -309,13 +309,13 @@ def report(
     place = find_run(run)
     results = read_results(place)
     if data is not None and not theory:
-        raise InvalidInput(f"data is {data!r}: it serves --theory alone")
+        raise InvalidInput(f"data is {data!r}: it is used only with --theory")
     if theory:
         results = replace(results, foreseen=foresee_run(place, results, data))
     curves = curves_of(results.experiment.name)
     page = write_report(results, place / "report.html" if into is None else into, curves)
     size = page.stat().st_size / 1000
-    print(f"Written to {page}, {size:.0f} kB: one file, to be opened in any browser.")
+    print(f"Written to {page}, {size:.0f} kB: one file that opens in any browser.")
     if figures is not None:
         from fedasym.show.figures.rounds import draw_figures
 
@@ -440,3 +440,35 @@ def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
         print(f"{compare_with_paper(found, name)}\n\n{check_claims(found)}\n")
     for each in together:
         print(f"{each}\n")
+
+
+@app.command(group=EXPERIMENTS)
+def foresight(
+    folder: str = "runs",
+    /,
+    *,
+    page: str | None = None,
+    json: AsJson = False,
+    latex: AsLatex = False,
+) -> None:
+    """What was predicted before training beside what was measured, and each predictor's score.
+
+    Example: fedasym foresight docs/reproduction
+
+    Parameters
+    ----------
+    folder
+        A folder of data sets, each a run folder, saved tables or measured.json, with predictions in
+        foreseen.json (fedasym report RUN --theory) or foreseen-NAME.json.
+    page
+        Put the tables into this Markdown file, between its two lines [//]: # (board).
+    """
+    from fedasym.show.foresight import read_foresights, write_board
+
+    board = read_foresights(folder)
+    if json and latex:
+        raise fa.InvalidInput("json and latex are both given: choose one of them")
+    where = None if page is None else write_board(board, page)
+    print(board.to_json() if json else board.to_latex() if latex else board)
+    if where is not None and not (json or latex):
+        print(f"\nWritten to {where}")

@@ -308,7 +308,7 @@ def explore(
     if static is not None:
         page = write_explore_page(static)
         print(
-            f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file, to be opened in any"
+            f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file that opens in any"
             " browser."
         )
         return
@@ -367,7 +367,7 @@ def rounds(
     mixing
         How far the server moves towards the clients' average.
     clients
-        How many clients there are; endlessly many by default.
+        How many clients there are; infinitely many by default.
     dimension
         How many unknowns are sent; bytes and privacy depend on it.
     max_bytes
@@ -421,6 +421,8 @@ def privacy(
 
     For every cell the best of the rounds, cohorts and steps that are listed is taken, with the best
     clip.
+
+    Example: fedasym privacy rtfa --radius 1 --noise 0.5 --aspect 2 --norm 2 --dimension 100
 
     Parameters
     ----------

@@ -219,7 +219,7 @@ def advise(
     delta
         Of the privacy budget; well below 1/clients.
     """
-    others: dict[str, Any] = {"--json": json, "--confirm": confirm, "--report": report}
+    others: dict[str, object] = {"--json": json, "--confirm": confirm, "--report": report}
     others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
     others["--epsilon"] = epsilon
     if federated:
@@ -255,6 +255,8 @@ def what_if(
     output: Output = OUTPUT,
 ) -> None:
     """What every algorithm would reach with more or fewer samples, clients, or other class shares.
+
+    Example: fedasym what-if shops --label sales --client shop --samples 10,50
 
     Parameters
     ----------
@@ -402,7 +404,18 @@ EXTRA = "pip install 'fedasym[flower]'"
 
 
 @app.command(group=TRAINING)
-def deploy(what: str, /, *, into: str) -> None:
+def deploy(
+    what: str,
+    /,
+    *,
+    into: str,
+    privacy: str | None = None,
+    epsilon: float | None = None,
+    noise_multiplier: float | None = None,
+    delta: float | None = None,
+    clip: float | None = None,
+    sampling: str | None = None,
+) -> None:
     """Write a Flower app: federated training, whose samples stay with the clients, or advice.
 
     Example: fedasym deploy ftfa --into app
@@ -414,10 +427,28 @@ def deploy(what: str, /, *, into: str) -> None:
         which of them to choose.
     into
         A new or empty folder, whose name becomes the app's.
+    privacy
+        central: the server adds noise to the sum of clipped updates; local: every node does, before
+        it sends. These go into the app's config, where they can be changed.
+    epsilon
+        A privacy budget of all rounds together.
+    noise_multiplier
+        Instead of epsilon: the noise, in units of the clip.
+    delta
+        Of the privacy budget, 1e-6 by default; well below 1/clients.
+    clip
+        Length to which each client's update is cut.
+    sampling
+        poisson (default), or fixed for cohorts of a fixed size, of which the same noise protects
+        less.
     """
     from fedasym.deploy.flower.apps import digest_app, write_app
 
-    folder = write_app(what, into)
+    told = {"privacy": privacy, "epsilon": epsilon, "noise-multiplier": noise_multiplier}
+    told |= {"delta": delta, "clip": clip, "sampling": sampling}
+    folder = write_app(
+        what, into, {name: value for name, value in told.items() if value is not None}
+    )
     print(
         f"Written to {folder}: read {folder}/pyproject.toml, then try it in this process, on 30"
         " drawn clients:\n"
@@ -430,9 +461,11 @@ def deploy(what: str, /, *, into: str) -> None:
     print("docs/how-to/flower.md goes from data on three machines to a running federation.")
 
 
-@app.command(group=TRAINING)
-def digest(folder: str, /) -> None:
+@app.command(name="digest", group=TRAINING)
+def print_digest(folder: str, /) -> None:
     """Print the digest of a Flower app, by which owners of nodes say that it may run.
+
+    Example: fedasym digest app
 
     Parameters
     ----------
@@ -444,8 +477,8 @@ def digest(folder: str, /) -> None:
     print(digest_app(folder))
 
 
-@app.command(group=TRAINING)
-def node(
+@app.command(name="node", group=TRAINING)
+def run_node(
     policy: str,
     /,
     *,
@@ -456,6 +489,8 @@ def node(
     port: int = 9094,
 ) -> None:
     """Start a node of a federation for the data of a policy, which runs no app but those it lists.
+
+    Example: fedasym node policy.toml --superlink 127.0.0.1:9092 --insecure
 
     Parameters
     ----------

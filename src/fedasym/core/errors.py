@@ -108,7 +108,7 @@ def unknown_name(
     allowed = list(allowed)
     near = difflib.get_close_matches(str(name), allowed, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(near)}? " if near else ""
-    return error(f"unknown {kind} {name!r}: {hint}known are {', '.join(allowed)}")
+    return error(f"unknown {kind} {name!r}: {hint}choose from {', '.join(allowed)}")
 
 
 def find_entry(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:
@@ -117,7 +117,7 @@ def find_entry(kind: str, name: Any, table: Mapping[str, Entry]) -> Entry:
     >>> find_entry("size", ["small"], {"small": 1, "large": 2})
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: unknown size ['small']: did you mean small? known are small, large
+    fedasym.InvalidInput: unknown size ['small']: did you mean small? choose from small, large
     """
     return table[one_of(kind, name, table)]
 

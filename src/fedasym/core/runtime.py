@@ -168,11 +168,13 @@ def read_arrays(path: str | Path, kind: str) -> tuple[dict[str, Any], dict[str, 
             raise ValueError
     except (*UNREADABLE, safetensors.SafetensorError):
         raise InvalidInput(
-            f"{where} is no {kind} that fedasym saved: name the file that save wrote"
+            f"{where} is not a {kind} that fedasym saved: name the file that save wrote"
         ) from None
     for array in arrays.values():
         if array.dtype.kind not in "fiu" or not np.isfinite(array[~np.isinf(array)]).all():
-            raise InvalidInput(f"{where} holds something that is no number: save the {kind} again")
+            raise InvalidInput(
+                f"{where} holds something that is not a number: save the {kind} again"
+            )
     return arrays, about
 
 

@@ -197,7 +197,7 @@ def stream_members(
                 check_disk(fresh.parent, member.size, name)
                 content = tar.extractfile(member)
                 if content is None:
-                    raise refuse_archive(path, f"has {name!r} as no plain file")
+                    raise refuse_archive(path, f"has {name!r}, which is not a plain file")
                 with content, (fresh / name).open("xb", buffering=0) as out:
                     while piece := content.read(PIECE):
                         write_bytes(out, piece, member.size - out.tell(), name, fresh.parent)
@@ -430,7 +430,7 @@ def connect(url: str, part: DownloadPart, etag: str, offer: str) -> HTTPResponse
         if not part.size:
             part.remove()
         raise InvalidInput(
-            f"{url} is not to be had: the server answers {reason.code} {reason.reason}; {offer}"
+            f"{url} is not available: the server answers {reason.code} {reason.reason}; {offer}"
         ) from None
     except (OSError, HTTPException, ValueError) as reason:  # the last for an address that is none
         raise DroppedConnection(

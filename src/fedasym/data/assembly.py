@@ -43,8 +43,8 @@ def locate_file(folder: str | Path, name: str, source: str) -> Path:
     """The file of that name in the folder; `source` says where it comes from."""
     if not Path(folder).is_dir():
         raise InvalidInput(
-            f"folder is {str(folder)!r}, which is no folder: give the one that holds {name}, from"
-            f" {source}"
+            f"folder is {str(folder)!r}, which is not a folder: give the one that holds {name},"
+            f" from {source}"
         )
     path = Path(folder) / name
     if not path.is_file():
@@ -170,7 +170,7 @@ def number_array(values: Any, where: str) -> NDArray[Any]:
 def text_array(values: NDArray[Any], where: str) -> NDArray[Any]:
     """Labels or names: byte strings are decoded, other arrays stay as they are."""
     if values.dtype.kind == "U" and not are_characters(values):
-        raise InvalidInput(f"{where} holds text that is none: write characters of Unicode")
+        raise InvalidInput(f"{where} holds text that is not valid Unicode: save it as UTF-8")
     if values.dtype.kind not in "SO":
         return values
     try:

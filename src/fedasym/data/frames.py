@@ -332,7 +332,9 @@ def read_objects(values: list[Any], name: Any, strict: bool) -> Any:
         try:
             return pl.Series(values, dtype=pl.String)
         except UnicodeEncodeError:
-            raise InvalidInput(f"column {name!r} holds text that is none: write Unicode") from None
+            raise InvalidInput(
+                f"column {name!r} holds text that is not valid Unicode: save it as UTF-8"
+            ) from None
     if all(isinstance(value, bool | np.bool_) for value in held):
         return pl.Series([None if value is None else bool(value) for value in values])
     if all(isinstance(value, Integral) for value in held):

@@ -122,7 +122,7 @@ def digits_table(path: Path) -> DigitColumns:
             arrays = {name: file[name] for name in ("x", "y", "writer") if name in file.files}
     except (TypeError, *BROKEN) as reason:
         raise InvalidInput(
-            f"{path} cannot be read ({reason}): it is damaged or no .npz file; copy it anew"
+            f"{path} cannot be read ({reason}): it is damaged or not an .npz file; copy it again"
         ) from None
     for name in ("x", "y", "writer"):
         if name not in arrays:
@@ -295,8 +295,8 @@ def official_images(folder: Path) -> tuple[Iterator[ImageBlock], NDArray[Any], N
         if path.stat().st_size == 0 or path.stat().st_size % CIFAR_RECORD:
             size = path.stat().st_size
             raise InvalidInput(
-                f"{path} has {size} bytes, no multiple of {CIFAR_RECORD}: it is cut short; extract"
-                " it again"
+                f"{path} has {size} bytes, not a multiple of {CIFAR_RECORD}: it is cut short;"
+                " extract it again"
             )
         files.append(np.memmap(path, np.uint8, "r").reshape(-1, CIFAR_RECORD))
         for column, (field, most) in enumerate(
@@ -347,7 +347,7 @@ def mosaic_images(folder: Path) -> Iterator[ImageBlock]:
     if digest.hexdigest() != CIFAR_DIGEST:
         raise InvalidInput(
             f"{folder}: the mosaics do not hold CIFAR-100's images (their SHA-256 is"
-            f" {digest.hexdigest()}): copy them anew"
+            f" {digest.hexdigest()}): copy them again"
         )
 
 
@@ -358,12 +358,12 @@ def read_mosaic(path: Path) -> NDArray[np.uint8]:
         with pillow.open(path) as image:
             grid = np.asarray(image)
     except (OSError, ValueError, SyntaxError) as reason:
-        raise InvalidInput(f"{path} cannot be read as an image ({reason}): copy it anew") from None
+        raise InvalidInput(f"{path} cannot be read as an image ({reason}): copy it again") from None
     (rows, columns), (high, wide, colours) = MOSAIC, CIFAR_SHAPE
     if grid.dtype != np.uint8 or grid.shape != (rows * high, columns * wide, colours):
         raise InvalidInput(
             f"{path} has shape {grid.shape} where {(rows * high, columns * wide, colours)} is"
-            f" expected, {rows} by {columns} images: copy it anew"
+            f" expected, {rows} by {columns} images: copy it again"
         )
     return grid.reshape(rows, high, columns, wide, colours).swapaxes(1, 2).reshape(-1, CIFAR_PIXELS)
 

@@ -373,7 +373,7 @@ def identities_of(names: Sequence[Any]) -> NDArray[np.uint64]:
         texts = [f"{type(name).__name__}:{name}".encode() for name in names]
     except UnicodeEncodeError as reason:
         raise InvalidInput(
-            f"the client name {reason.object!r} is no valid text: rename that client"
+            f"the client name {reason.object!r} is not valid text: rename that client"
         ) from None
     digests = b"".join(hashlib.blake2b(text).digest()[:8] for text in texts)
     identities = np.frombuffer(digests, "<u8").astype(np.uint64)

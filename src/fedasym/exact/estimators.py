@@ -10,17 +10,19 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms import Algorithm
+from fedasym.algorithms import Algorithm, ServerStage
 from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorithm, resolve
 from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array, flag, floats, notebook_text, number, plural
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.exact.clients import (
+    PASSES,
     Client,
     PerClient,
     append_ones,
     check_client_weights,
     gather_clients,
+    group_by_angle,
     places_of,
 )
 from fedasym.exact.least_squares import fit_personal, fit_shared, mixture_weight
@@ -252,6 +254,84 @@ def fit(
         )
     data = gather_clients(X, y, clients, intercept=flag("intercept", intercept))
     p = check_client_weights(weights, data)
+    if chosen.server.group_stage is not None:
+        return fit_groups(chosen, data, p, ridge, intercept, personal)
+    return fit_clients(chosen, data, p, ridge, intercept, personal)
+
+
+def fit_groups(
+    chosen: Algorithm,
+    data: list[Client],
+    p: Array,
+    ridge: Any,
+    intercept: bool,
+    personal: ArrayLike | None,
+) -> LinearFit:
+    """A fit within each group that clients choose by their loss, until nobody moves (IFCA).
+
+    The shared model, for clients without samples, is the mean of the groups'.
+    """
+    stage = chosen.server.group_stage
+    assert stage is not None
+    groups = choose_groups(stage, data, p, int(chosen.server.get("clusters")))
+    inner = replace(chosen, server=stage)
+    fits = []
+    for group in np.unique(groups):
+        mine = np.flatnonzero(groups == group)
+        part = [data[place] for place in mine.tolist()]
+        told = (p[mine] / p[mine].sum(), ridge, intercept, personal)
+        fits.append((p[mine].sum(), fit_clients(inner, part, *told)))
+    own = {name: model for _, fit in fits for name, model in fit.personal.items()}
+    ridges = {name: each for _, fit in fits for name, each in (fit.ridge or {}).items()}
+    names = [client.name for client in data]
+    return LinearFit(
+        chosen,
+        np.asarray(sum(share * fit.shared for share, fit in fits)),
+        {name: own[name] for name in names},
+        weights=dict(zip(names, p.tolist(), strict=True)),
+        samples={client.name: client.n for client in data},
+        ridge={name: ridges[name] for name in names} if ridges else None,
+        noise=None,
+        radius=None,
+        variances=None,
+        intercept=intercept,
+    )
+
+
+def choose_groups(
+    stage: ServerStage, data: Sequence[Client], p: Array, count: int
+) -> NDArray[np.intp]:
+    """Each client's group: first by the angles of gradients at zero, then by the least loss among
+    the groups' shared models.
+    """
+    gradients = np.stack([(client.X.T @ client.y).ravel() / client.n for client in data])
+    groups = group_by_angle(gradients - p @ gradients, min(count, len(data)))
+    for _ in range(PASSES):
+        models = []
+        for group in np.unique(groups):
+            mine = np.flatnonzero(groups == group)
+            part = [client for client, each in zip(data, groups, strict=True) if each == group]
+            models.append(fit_shared(stage, part, p[mine] / p[mine].sum(), None, None).theta)
+        losses = [
+            [float(((client.X @ model - client.y) ** 2).sum()) for model in models]
+            for client in data
+        ]
+        later = np.argmin(losses, axis=1)
+        if np.array_equal(later, groups):
+            break
+        groups = later
+    return groups
+
+
+def fit_clients(
+    chosen: Algorithm,
+    data: list[Client],
+    p: Array,
+    ridge: Any,
+    intercept: bool,
+    personal: ArrayLike | None,
+) -> LinearFit:
+    """An algorithm with one shared model, or none, on these clients; p: their weights."""
     d = data[0].X.shape[1]
     may = None if chosen.shares_nothing else check_personal_unknowns(personal, d, intercept)
     several = data[0].y.shape[1:]

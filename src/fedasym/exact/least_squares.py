@@ -23,6 +23,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import chain
+from typing import Any
 
 import numpy as np
 import scipy.linalg
@@ -37,6 +38,9 @@ from fedasym.exact.clients import RANK, Client, triangular_factor
 # above this share of the curvature, a ridge makes Cholesky accurate to 10 digits; below, singular
 # values serve
 FIRM = 1e-6
+# the condition of a triangular factor above which single precision, of seven digits, has four left
+FIRM_FACTOR = 1e-3
+SLIGHT = 0.5  # rows' absolute sums of a leverage that others have seen well
 LEVERAGE = 1e-8  # a direction whose leverage is this close to one was seen by a single client
 BATCH = 256  # rows that wait for one factorisation
 COLUMNS = 128  # of a triangular matrix at once: what lies below is hardly multiplied
@@ -72,15 +76,40 @@ class SharedSolution:
         """How many directions the pooled samples determine."""
         return int(self.factor.shape[1])
 
-    def root(self, A: Array) -> Array:
-        """A B."""
+    def root(self, A: NDArray[Any], out: NDArray[Any] | None = None) -> NDArray[Any]:
+        """A B, in the precision of A, or of `out`, where it is to be."""
+        out = np.empty((len(A), self.rank), dtype=A.dtype) if out is None else out
+        B = (self.inverse if self.full else self.factor).astype(A.dtype, copy=False)
         if not self.full:
-            return A @ self.factor
-        return np.concatenate(list(triangular_products(A, self.inverse)), axis=1)
+            return np.asarray(np.matmul(A, B, out=out))
+        for first in range(0, self.rank, COLUMNS):  # B is triangular: above `last` alone
+            last = first + COLUMNS
+            np.matmul(A[:, :last], B[:last, first:last], out=out[:, first:last])
+        return out
+
+    def row_lengths(self, A: NDArray[Any]) -> Array:
+        """|R a|^2 for each row a of A, R being the triangular factor; in the precision of A."""
+        R = self.factor.astype(A.dtype, copy=False)
+        lengths = np.zeros(len(A))
+        room = np.empty((len(A), COLUMNS), dtype=A.dtype)
+        for first in range(0, self.rank, COLUMNS):
+            some = R[first : first + COLUMNS, first:]
+            block = np.matmul(A[:, first:], some.T, out=room[:, : len(some)])
+            lengths += np.einsum("ij,ij->i", block, block)
+        return lengths
+
+    @cached_property
+    def firm(self) -> bool:
+        """Whether products with the factor keep four digits in single precision."""
+        return self.full and scipy.linalg.lapack.dtrcon(self.factor)[0] > FIRM_FACTOR
 
     @cached_property
     def inverse(self) -> Array:
-        """R^{-1} at full rank: a product with it takes half the time of a solution."""
+        """R^{-1} at full rank: a product with it takes half the time of a solution.
+
+        NumPy multiplies by blocks of its columns, and lets other threads work meanwhile; SciPy's
+        triangular products, a little faster, do not.
+        """
         return np.asarray(scipy.linalg.lapack.dtrtri(self.factor)[0])
 
     def pull(self, A: Array) -> Array:
@@ -90,16 +119,18 @@ class SharedSolution:
             scipy.linalg.solve_triangular(self.factor, AB.T).T if self.full else AB @ self.factor.T
         )
 
-    def left_out(self, A: Array, c: Array, AB: Array | None = None) -> Array:
+    def left_out(self, A: Array, e: Array) -> Array:
         """Residuals c - A theta^(-i) of one client's rows about the minimum-norm fit to all the
-        others, without a refit.
+        others, without a refit, from those about the fit to all, e = c - A theta.
 
-        (I - H)^{-1} (c - A theta), H = A (A'A)^+ A'. Where H has eigenvalue one (Z), the others
-        never saw that direction; as the limit of a vanishing ridge, those residuals Z x minimise
-        |theta - theta^(-i)|. AB: `root(A)`, where it is known.
+        (I - H)^{-1} e, H = A (A'A)^+ A'. Where H has eigenvalue one (Z), the others never saw that
+        direction; as the limit of a vanishing ridge, those residuals Z x minimise |theta -
+        theta^(-i)|.
         """
-        e = c - A @ self.theta
-        AB = self.root(A) if AB is None else AB
+        AB = self.root(A)
+        quick = leave_out(AB, e)
+        if quick is not None:
+            return quick
         lower, failed = scipy.linalg.lapack.dpotrf(np.eye(len(e)) - AB @ AB.T, lower=True)
         if not failed and scipy.linalg.lapack.dpocon(lower, 1.0, uplo="L")[0] > FIRM:
             return np.asarray(scipy.linalg.cho_solve((lower, True), e, check_finite=False))
@@ -114,17 +145,14 @@ class SharedSolution:
         return np.asarray(e + Z @ scipy.linalg.lstsq(back.T @ Z, self.theta - back.T @ e)[0])
 
 
-def triangular_products(A: Array, R: Array, transpose: bool = False) -> Iterator[Array]:
-    """A R, or A R', for an upper triangular R, by blocks of columns.
-
-    NumPy lets other threads work meanwhile; SciPy's triangular products, a little faster, do not.
+def leave_out(AB: NDArray[Any], e: Array) -> Array | None:
+    """`left_out` where a client's leverage H is slight, so that single precision serves for AB:
+    errors of H are then far below one. None elsewhere.
     """
-    for first in range(0, len(R), COLUMNS):
-        last = first + COLUMNS
-        if transpose:
-            yield A[:, first:] @ R[first:last, first:].T
-        else:
-            yield A[:, :last] @ R[:last, first:last]
+    H = AB @ AB.T
+    if np.abs(H).sum(0).max(initial=0) > SLIGHT:
+        return None
+    return np.asarray(np.linalg.solve(np.eye(len(e)) - H, e))
 
 
 def fit_shared(
@@ -215,8 +243,8 @@ def half_weight(server: ServerStage, x: Array, ridge: float | Array) -> Array:
     if not np.all(weight >= 0):
         raise InvalidInput(
             f"{type(server).__name__} weighs an eigenvalue of {x[np.argmin(weight)]:.3g} with"
-            f" {weight.min():.3g}: below 0 the shared model is no minimum; give a smaller step or"
-            " other settings"
+            f" {weight.min():.3g}: below 0 the shared model is not a minimum; give a smaller step"
+            " or other settings"
         )
     return np.sqrt(weight)
 
@@ -355,7 +383,10 @@ def residuals_about_others(
 
     everyone = (rows(place) for place in range(len(clients)))
     pool = SharedSolution.of(stack_triangle(chain(everyone, zero_rows(shared_ridges))))
-    return [pool.left_out(*rows(place)) / halves[place] for place in range(len(clients))]
+    return [
+        pool.left_out(A, c - A @ pool.theta) / half
+        for half, (A, c) in zip(halves, map(rows, range(len(clients))), strict=True)
+    ]
 
 
 def mixture_weight(

@@ -42,7 +42,9 @@ def one_hot(labels: Sequence[Hashable], classes: Sequence[Hashable] | None = Non
     places = {each: place for place, each in enumerate(known)}
     strange = next((each for each in values if each not in places), None)
     if strange is not None:
-        raise InvalidInput(f"labels hold {strange!r}, which is none of the classes: name it there")
+        raise InvalidInput(
+            f"labels hold {strange!r}, which is not one of the classes: add it to them"
+        )
     out = np.zeros((len(values), len(known)))
     out[np.arange(len(values)), [places[each] for each in values]] = 1.0
     return out

@@ -37,11 +37,13 @@ from fedasym.exact.reml import FLAT_RATIO, RATIO_SPAN
 
 MOST_THREADS = 4
 Answer = TypeVar("Answer")
-BLOCK = 512  # rows weighed at once, and added up in the precision they are kept in
+BLOCK = 2048  # rows weighed at once, and added up in the precision they are kept in
 SEGMENTS = 4  # of the rows, added up apart: the same sum on every machine
 DEEP = 20.0  # a deviance this far above the least counts for nothing
 FINE_RATIOS = 4001
 MOST_NODES = 12
+FEW_X = 200  # quantiles of x at which weights are compared
+SAME_WEIGHTS = 1e-10  # singular values of weights, over the largest, below which they are the same
 # of the deviance, at the error FIRM_ERROR of log c: what the nodes of a window may be off by
 EXACT = 1e-3
 FIRM_ERROR = 0.05
@@ -124,15 +126,14 @@ class TurnedClients:
 
 
 class RatioWindow:
-    """The sums of `Turned` about one log c from Chebyshev nodes: one pass serves every point.
+    """The sums of `TurnedClients` about one log c from a few nodes: one pass serves every point.
 
-    In z = (c - m)/(c + m) the weight c/(c + x) = (1 + z) m/((m + x) + (m - x) z) is nearly a line
-    where x is near m, and a few nodes make it exact. Its ends are known, 0 without noise (z = -1)
-    and 1 without a radius (z = 1), where G'G = I and G'u = 0: the polynomial goes through them as
-    well. There are as many nodes as it takes for the deviance. A
-    relative error e of the weights moves log det G'KG by d e and the part of u that G explains, of
-    d degrees of freedom, by at most 2 d e; u'Ku is exact at every point. m lies between the ratios
-    looked at and the x. Outside of the window the samples are asked again.
+    Between the nodes the weight c/(c + x) is a combination of those at the nodes and of 1, the
+    weight without a radius, where G'G = I and G'u = 0 are known: by least squares of the relative
+    error over the x at hand. A relative error e of the weights moves log det G'KG by at most d e,
+    and far less since errors of both signs cancel; it moves the part of u that G explains, of d
+    degrees of freedom, by as much; u'Ku is exact at every point. There are as many nodes as it
+    takes for the deviance. Outside of the window the samples are asked again.
     """
 
     def __init__(self, turned: TurnedClients, centre: float, error: float) -> None:
@@ -140,43 +141,24 @@ class RatioWindow:
         self.half = half = WINDOW_ERRORS * float(np.clip(error, *NARROWEST))
         # where the deviance is flat, little moves its least point
         exact = EXACT * min(FIRM_ERROR / max(error, 1e-3), 1.0) ** 2
-        self.pivot = float(np.sqrt(np.exp(centre) * np.mean(turned.x)))
+        self.some = np.quantile(turned.x, (np.arange(FEW_X) + 0.5) / FEW_X)
         logs = centre + half * np.linspace(-1, 1, 2 * MOST_NODES)
-        some = np.quantile(turned.x, np.linspace(0, 1, 200))
-        for count in range(3, MOST_NODES + 1):
-            self.angles = np.pi * (np.arange(count) + 0.5) / count
-            known = np.vstack([shrink_factors(self.nodes, some), np.ones(some.size)])
-            between = np.stack([self.weights(log) for log in logs]) @ known
-            off = np.abs(between / shrink_factors(np.exp(logs), some) - 1).mean(1).max()
-            if 3 * off * turned.Gu.shape[1] < exact:
+        for count in range(2, MOST_NODES + 1):
+            between = np.cos(np.pi * (np.arange(count) + 0.5) / count)  # Chebyshev's
+            self.nodes = np.exp(centre + half * between)
+            off = max(np.abs(self.basis(log) @ self.weights(log) - 1).mean() for log in logs)
+            if off * turned.Gu.shape[1] < exact:
                 break
         self.values: Array | None = None
 
-    @property
-    def ends(self) -> tuple[float, float]:
-        """Middle and half width in z."""
-        low, high = (
-            np.tanh((self.centre + way * self.half - np.log(self.pivot)) / 2) for way in (-1, 1)
-        )
-        return float(low + high) / 2, float(high - low) / 2
-
-    @property
-    def nodes(self) -> Array:
-        """The ratios at which the samples are asked."""
-        middle, wide = self.ends
-        return np.asarray(self.pivot * np.exp(2 * np.arctanh(middle + wide * np.cos(self.angles))))
+    def basis(self, log: float) -> Array:
+        """Weights at the nodes and, last, without a radius, over those at log c: (x, nodes + 1)."""
+        known = np.vstack([shrink_factors(self.nodes, self.some), np.ones(FEW_X)])
+        return np.asarray((known / shrink_factors(np.exp([log]), self.some)).T)
 
     def weights(self, log: float) -> Array:
-        """Weights at log c of the nodes and, last, of the end without a radius."""
-        middle, wide = self.ends
-        z = np.tanh((log - np.log(self.pivot)) / 2)
-        degree = np.arange(self.angles.size)
-        own = np.cos(degree * np.arccos(np.clip((z - middle) / wide, -1, 1)))
-        own *= np.where(degree, 2.0, 1.0)
-        at_nodes = middle + wide * np.cos(self.angles)
-        inner = np.cos(np.outer(self.angles, degree)) @ own / self.angles.size
-        inner *= (1 - z**2) / (1 - at_nodes**2)
-        return np.append(inner, (1 + z) / 2 - inner @ (1 + at_nodes) / 2)
+        """What each node and, last, the end without a radius count for at log c."""
+        return np.asarray(np.linalg.lstsq(self.basis(log), np.ones(FEW_X), rcond=SAME_WEIGHTS)[0])
 
     def at(self, log: float) -> tuple[float, float]:
         """The deviance and its residual sum of squares at log c."""

@@ -313,7 +313,7 @@ def describe_problem(problem: Mapping[str, Any], experiment: type[BaseModel]) ->
             known = list(fields_at(experiment, where[:-1]))
             near = difflib.get_close_matches(str(where[-1]), known, n=2, cutoff=0.5)
             hint = f"did you mean {' or '.join(near)}? " if near else ""
-            return f"{path} is {told}: there is no such field; {hint}known are {', '.join(known)}"
+            return f"{path} is {told}: there is no such field; {hint}choose from {', '.join(known)}"
         case "missing":
             return f"{path} is missing: give it a value"
         case "literal_error":

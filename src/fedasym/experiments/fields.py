@@ -167,7 +167,7 @@ class Data(Part):
         None, description="Of a file: whether models of it have an intercept."
     )
     seed: int = Field(0, description="Of `file`: deals out the split where the file has none.")
-    clients: int | None = Field(None, description="Only the first so many clients.", ge=1)
+    clients: int | None = Field(None, description="Only so many clients, the first ones.", ge=1)
 
     @model(mode="after")
     def _one_source(self) -> Self:
@@ -424,7 +424,7 @@ def read_record(text: str) -> Record:
     >>> read_record('{"format": "fedasym data 1"}')
     Traceback (most recent call last):
     ...
-    ValueError: it is no record of data
+    ValueError: it is not a record of data
     """
     try:
         held = Record(**json.loads(text))
@@ -450,7 +450,7 @@ def read_record(text: str) -> Record:
     except (TypeError, AttributeError, RecursionError):
         whole = False
     if not whole:
-        raise ValueError("it is no record of data")
+        raise ValueError("it is not a record of data")
     return held
 
 

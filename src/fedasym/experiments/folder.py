@@ -99,9 +99,9 @@ def read_piece(path: Path) -> Finished:
         frame = pl.read_parquet(io.BytesIO(content))
         texts, known = (held["description"], held["made"]), (held["format"], held["sum"])
         if known != (FORMAT, piece_checksum(frame, *texts)):
-            raise Damaged("its checksum is another one")
+            raise Damaged("its checksum has changed")
         if key_of(json.loads(texts[0])) != path.stem:
-            raise Damaged("it is another piece under this name")
+            raise Damaged("another piece has this name")
         return Finished(frame, json.loads(texts[1]))
     except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
         raise Damaged("it cannot be read as Parquet") from None

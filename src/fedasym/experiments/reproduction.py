@@ -42,8 +42,8 @@ TARGETS = {
     "shakespeare": "next character, by role",
     "emnist": "characters by writer, 62 classes",
     "stackoverflow": "next word, by user",
-    "digits": "digits by writer, in the stead of emnist",
-    "stackexchange": "next word, by user, in the stead of stackoverflow",
+    "digits": "digits by writer, in place of emnist",
+    "stackexchange": "next word, by user, in place of stackoverflow",
     "theory": "the limits beside simulated clients",
 }
 
@@ -504,7 +504,7 @@ def claim_same(finals: Finals, sweep: str, margin: float) -> Claim | None:
     outside = [pair.low > margin or pair.high < -margin for pair in pairs]
     verdict = SUPPORTED if all(within) else REFUTED if any(outside) else UNDECIDED
     points = f"{100 * margin:g} point{'' if margin == 0.01 else 's'}"
-    says = f"{join_with_and(names)} come to the same, within {points}"
+    says = f"{join_with_and(names)} agree to within {points}"
     return Claim(says, sweep, verdict, tuple(map(describe_difference, pairs)))
 
 

@@ -19,7 +19,7 @@ from fedasym.core.numbers import Array, TextTable, html_tables, json_value
 from fedasym.core.runtime import write_file
 from fedasym.experiments import describe_numbers, plan, tables
 from fedasym.experiments.fields import Record
-from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, kind_of
+from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, is_url, kind_of
 from fedasym.experiments.plan import (
     GAINS,
     SEEDS,
@@ -75,14 +75,29 @@ def results_title(results: Results) -> str:
         *(f"{name} {count:,}" for name, count in data.counts.items()),
     ]
     what = [results.experiment.name, results.experiment.about.rstrip("."), *sizes]
-    return " · ".join(filter(None, [*what, f"{told.rounds} rounds", f"protocol {told.rules.name}"]))
+    rules = [f"{told.rounds} rounds", *describe_rules(results.experiment)]
+    return " · ".join(filter(None, [*what, *rules]))
+
+
+def describe_rules(experiment: Experiment) -> list[str]:
+    """The protocol with its intercept, and what else is not as usual."""
+    told = experiment.settings
+    usual = type(told)().precision
+    precision = [] if told.precision == usual else [f"precision {told.precision}"]
+    budget = told.privacy
+    given = {} if budget is None else budget.model_dump(exclude_none=True, exclude_defaults=True)
+    words = ", ".join(
+        f"{name.replace('_', ' ')} {setting_text(each)}" for name, each in given.items()
+    )
+    private = [] if budget is None else [f"private: {words}"]
+    return [f"protocol {told.rules.name}", *precision, *private]
 
 
 def result_lines(results: Results) -> list[str]:
     """Everything that a results object prints."""
     out = fold_line(results_title(results))
     for table in results.printed_tables():
-        out += ["", table.title, *table.lines()]
+        out += ["", *textwrap.wrap(table.title, WIDTH), *table.lines()]
     statistics = (
         ("accuracy", "mean_accuracy", "worst_decile", "hurt")
         if results.task == "classification"
@@ -215,7 +230,7 @@ def omission_notes(results: Results) -> list[str]:
         notes.append(f"Most configurations diverged, {many} of {results.tuning.height}: {mend}.")
     failed = results.trials.filter(results.trials["diverged"])
     for sweep, name in dict.fromkeys(zip(failed["sweep"], failed["algorithm"], strict=True)):
-        notes.append(f"Diverged in {sweep}: {name}, and a mean over trials counts it as no number.")
+        notes.append(f"Diverged in {sweep}: {name}; its mean over trials is then not a number.")
     alone = any(REGISTRY[name].shares_nothing for name in experiment.algorithms)
     if not alone and len(experiment.algorithms) > 1:
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
@@ -331,6 +346,7 @@ class Results(Result):
     ] = ()  # what the run folder tells: unfinished or damaged pieces, several devices
     environment: Mapping[str, str] = field(default_factory=dict)  # what computed the last piece
     foreseen: Foreseen | None = None  # what the advisor said of the data, where it was asked
+    folder: str | None = None  # the run folder, as a command names it; none for saved tables
 
     @classmethod
     def read(cls, folder: str | Path) -> Results:
@@ -366,6 +382,7 @@ class Results(Result):
             remarks=tuple(reader.remarks()),
             environment=run.environment(),
             foreseen=read_foresight(run.path),
+            folder=portable_folder(folder),
         )
 
     @classmethod
@@ -590,6 +607,19 @@ class Results(Result):
         return "\n".join(result_lines(self))
 
     __repr__ = __str__
+
+
+def portable_folder(folder: str | Path) -> str:
+    """A run folder as a command names it: from here, or by its name alone where it is elsewhere.
+
+    >>> portable_folder("runs/mine"), portable_folder("/somewhere/else/mine")
+    ('runs/mine', 'mine')
+    """
+    place = Path(folder)
+    if is_url(folder) or not place.is_absolute():
+        return str(folder)
+    here = Path.cwd()
+    return str(place.relative_to(here)) if place.is_relative_to(here) else place.name
 
 
 def records(frame: pl.DataFrame) -> list[dict[str, Any]]:

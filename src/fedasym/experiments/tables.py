@@ -360,6 +360,7 @@ def save_tables(results: Results, folder: Path) -> Path:
         "remarks": results.remarks,
         "budget": results.budget,
         "environment": dict(results.environment),
+        "folder": results.folder,
     }
     held = {"format": FORMAT, "tuned": results.tuned, **told}
     write_text(folder / SUMMARY, json.dumps(held, indent=2) + "\n")
@@ -413,16 +414,18 @@ def read_run_summary(held: dict[str, Any], experiment: Experiment) -> dict[str, 
     tuned = held["tuned"]
     remarks = held["remarks"]
     environment = held.get("environment", {})
+    folder = held.get("folder")
     settings = set(tuned) <= set(experiment.algorithms) and all(
         isinstance(each, dict | None) for each in tuned.values()
     )
     words = all(isinstance(each, str) for each in (*remarks, *environment.values()))
-    if not (settings and words and isinstance(remarks, list)):
+    if not (settings and words and isinstance(remarks, list) and isinstance(folder, str | None)):
         raise ValueError(f"{SUMMARY} was edited or damaged")
     "".join(
-        (*remarks, *environment, *environment.values())
+        (*remarks, *environment, *environment.values(), folder or "")
     ).encode()  # a ValueError for half a character
-    return {"tuned": tuned, "remarks": tuple(remarks), "environment": environment}
+    told = {"tuned": tuned, "remarks": tuple(remarks), "environment": environment}
+    return told | {"folder": folder}
 
 
 class Status(NamedTuple):

@@ -3,21 +3,23 @@ rows.
 
 `fit` fits what the advisor recommends; `Model.predict` takes raw rows of a frame, or features;
 `apply` adds predictions to a table. A client that was not in the fit gets the shared model, and is
-told so.
+told so. A head that a node or a server of a federation keeps is a `SavedHead`.
 """
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.errors import InvalidInput
+from fedasym.core.errors import InvalidInput, import_package
 from fedasym.core.numbers import notebook_text, plural
-from fedasym.core.runtime import read_arrays, write_arrays
+from fedasym.core.runtime import read_arrays, replace_file, write_arrays
 from fedasym.data.recipe import Recipe, UnknownCells
 from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit
@@ -156,3 +158,114 @@ class Model:
 
     def _repr_html_(self) -> str:
         return notebook_text(self)
+
+
+HEAD_FORMAT = "fedasym head 1"
+HEAD_KEY = "fedasym"  # of the file's metadata
+
+
+@dataclass(frozen=True, eq=False)
+class SavedHead:
+    """A linear head and what it is of.
+
+    head: (features, outputs), with a last row for the bias where `about` says so.
+    about: bias (whether there is one), classes (names by output, None for values), and how it was
+        made: algorithm, round, run.
+
+    >>> model = SavedHead(np.eye(2), {"bias": False, "classes": ["cat", "dog"]})
+    >>> model.predict([[3.0, 1.0], [0.0, 2.0]]).tolist()
+    ['cat', 'dog']
+    """
+
+    head: NDArray[np.floating[Any]]
+    about: Mapping[str, Any]
+
+    def predict(self, features: ArrayLike) -> NDArray[Any]:
+        """Class names, or values in regression, for samples in rows."""
+        x = np.asarray(features, float)
+        d = len(self.head) - bool(self.about["bias"])
+        if x.ndim == 0 or x.shape[-1] != d or not np.isfinite(x).all():
+            raise InvalidInput(
+                f"features have shape {x.shape}: the last axis must hold {d} features, all finite"
+                " numbers"
+            )
+        outputs = x @ self.head[:d] + (self.head[d] if self.about["bias"] else 0.0)
+        if self.about["classes"] is not None:
+            return np.asarray(np.asarray(self.about["classes"])[outputs.argmax(-1)])
+        return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
+
+    def save(self, path: str | Path) -> Path:
+        """Write to a .safetensors file, whole or not at all; its folder is made if need be."""
+        path = Path(path)
+        library = import_package("safetensors.numpy", "a .safetensors file")
+        held = {HEAD_KEY: json.dumps({"format": HEAD_FORMAT, **self.about})}
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            with replace_file(path) as fresh:
+                fresh.write_bytes(
+                    library.save({"head": np.ascontiguousarray(self.head)}, metadata=held)
+                )
+        except OSError as reason:
+            raise InvalidInput(
+                f"{path} cannot be written: {reason.strerror or reason}; name another folder"
+            ) from None
+        return path
+
+    @classmethod
+    def load(cls, path: str | Path) -> SavedHead:
+        """Read what `save` wrote.
+
+        >>> import tempfile
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     head = SavedHead(np.ones((2, 1)), {"bias": False, "classes": None, "round": 3})
+        ...     path = head.save(folder + "/ann.safetensors")
+        ...     SavedHead.load(path).about["round"]
+        3
+        """
+        safetensors = import_package("safetensors", "a .safetensors file")
+        try:
+            with safetensors.safe_open(str(path), framework="numpy") as file:
+                about = json.loads((file.metadata() or {})[HEAD_KEY])
+                head = file.get_tensor("head")
+            if about.pop("format") != HEAD_FORMAT or not is_head(head, about):
+                raise ValueError
+        except (
+            OSError,
+            KeyError,
+            ValueError,
+            TypeError,
+            AttributeError,
+            RecursionError,
+            safetensors.SafetensorError,
+        ):
+            raise InvalidInput(
+                f"{path} is no head that fedasym wrote: name a .safetensors file of a heads folder"
+            ) from None
+        return cls(head, about)
+
+
+def is_head(head: NDArray[Any], about: Mapping[str, Any]) -> bool:
+    """Whether the numbers can be a head of that description: a class per output, a row for a bias.
+
+    >>> (
+    ...     is_head(np.eye(2), {"bias": False, "classes": ["cat", "dog"]}),
+    ...     is_head(np.eye(2), {"bias": False, "classes": ["cat"]}),
+    ... )
+    (True, False)
+    """
+    bias, classes = about["bias"], about["classes"]
+    named = classes is None or (
+        isinstance(classes, list) and all(isinstance(each, str | int | float) for each in classes)
+    )
+    fits = (
+        head.ndim == 2
+        and head.dtype.kind == "f"
+        and len(head) > bool(bias)
+        and bool(np.isfinite(head).all())
+    )
+    return (
+        isinstance(bias, bool)
+        and named
+        and fits
+        and (classes is None or len(classes) == head.shape[1])
+    )

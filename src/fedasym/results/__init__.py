@@ -416,6 +416,18 @@ class Comparison(Named[Scores]):
             lines.append(f"{mark} {name:<14}{cells}{told}")
         return lines
 
+    def printed_tables(self) -> list[TextTable]:
+        """The numbers of one world as they are printed; those of several one by one."""
+        if self.stack().ndim != 1:
+            return super().printed_tables()
+        shown = self.columns
+        head = ["algorithm", *(each.head for each in shown)]
+        rows = [
+            [name, *(each.cell(numbers).strip() for each in shown)]
+            for name, numbers in self._numbers().items()
+        ]
+        return [TextTable(head, rows)]
+
     def _entry_lines(self, values: Array) -> list[str]:
         """A few worlds or clients: one line for each."""
         labels = self.labels or tuple(str(i) for i in range(values.shape[1]))

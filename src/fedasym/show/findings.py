@@ -13,7 +13,7 @@ from fedasym.core.numbers import Array, number
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.reproduction import join_with_and
-from fedasym.experiments.results import SWEEPS
+from fedasym.experiments.results import SWEEPS, describe_rules
 from fedasym.show.figures import embed
 from fedasym.show.figures.classes import bin_edges, draw_histogram
 from fedasym.show.pages import Cell, Column, Table, count, minus
@@ -48,7 +48,7 @@ def describe_data_sizes(results: Results) -> list[str]:
         " · ".join(f"{name} {many:,}" for name, many in data.counts.items()) + " samples",
         f"{data.dimension} features{outputs}",
         count_of(told.rounds, "round"),
-        f"protocol {told.rules.name}",
+        *describe_rules(results.experiment),
     ]
     sweeps = {sweep: getattr(trials, sweep) for sweep in SWEEPS}
     repeats = (f"{sweep} {describe_numbers(each)}" for sweep, each in sweeps.items() if each)

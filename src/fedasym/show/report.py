@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 from collections.abc import Mapping
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from fedasym.core.errors import InvalidInput, path_of
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import GAINS, validation_score
 from fedasym.experiments.reproduction import (
+    RUNS,
     describe_agreement,
     foresight_rows,
     show_error,
@@ -222,6 +224,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
         "tried": configurations_table(results),
         "budget": results.budget,
         "handed": experiment.data is None,
+        "folder": shlex.quote(results.folder or f"{RUNS}/{experiment.name}"),
         "command": results.environment.get("command"),
         "machine": {
             key: results.environment[key] for key in RECORDED if key in results.environment

@@ -253,7 +253,9 @@ class Reproduction:
     __repr__ = __str__
 
     def _repr_html_(self) -> str:
-        return notebook_text(self)
+        texts = [notebook_text(part) for part in (self.beside, self.foreseen) if part is not None]
+        claims = [] if self.claims is None else [self.claims._repr_html_()]
+        return "".join([self.results._repr_html_(), *texts, *claims])
 
 
 def reproduce(
@@ -282,7 +284,7 @@ def reproduce(
     >>> fa.reproduce("cifar10")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     ...
-    fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? known are cifar100, ...
+    fedasym.InvalidInput: unknown target 'cifar10': did you mean cifar100? choose from cifar100, ...
     """
     from fedasym.experiments import Experiment
     from fedasym.experiments.execution import run

@@ -333,6 +333,6 @@ def check_server_weights(
         worst = np.unravel_index(np.argmin(values), values.shape)
         raise NoFormula(
             f"{type(server).__name__} weighs the eigenvalue {s * x[worst]:.3g}, which"
-            f" clients here have, with {values[worst]:.3g}: below 0 the shared model is no minimum;"
-            " give a smaller step or other settings"
+            f" clients here have, with {values[worst]:.3g}: below 0 the shared model is not a"
+            " minimum; give a smaller step or other settings"
         )

@@ -184,10 +184,10 @@ class Comparisons:
         if margin is not None:
             told.append(f"Margin: {show_difference(margin, fraction).lstrip('+')}.")
         told.append(f"Each p is for one comparison; {len(self.pairs)} are shown.")
-        counted = {pair.clients for pair in self.pairs} - {None}
+        counted = [pair.clients for pair in self.pairs if pair.clients is not None]
         if counted:
             told.append(
-                f"Intervals count the trials and the test samples of the {max(map(int, counted))}"
+                f"Intervals count the trials and the test samples of the {max(counted)}"
                 " clients, as a sample of such clients; p, signs: trials alone."
             )
         if any(pair.clients is None for pair in self.pairs):
@@ -252,8 +252,11 @@ def compare_finals(
 
 def subtract(first: Measured, second: Measured) -> Measured:
     """The differences of what was measured; by client where both are known so."""
-    by_client = isinstance(first, ClientValues) and isinstance(second, ClientValues)
-    if by_client and first.values.shape == second.values.shape:
+    if (
+        isinstance(first, ClientValues)
+        and isinstance(second, ClientValues)
+        and first.values.shape == second.values.shape
+    ):
         return ClientValues(first.values - second.values, first.weights)
     one, other = (
         each.mean() if isinstance(each, ClientValues) else each for each in (first, second)
@@ -289,7 +292,8 @@ def compare_pair(
     what = (sweep, first, second, many, clients)
     if not np.isfinite(error):
         unknown = float("nan")
-        return Paired(*what, mean, *[unknown] * 4, flipped, margin, margin and unknown)
+        ends = (unknown, unknown, unknown, unknown)
+        return Paired(*what, mean, *ends, flipped, margin, None if margin is None else unknown)
 
     def above(threshold: float) -> float:
         """The p-value of a difference that is at most the threshold."""
@@ -300,8 +304,8 @@ def compare_pair(
     half = float(t.isf(LEVEL / 2, freedom)) * error if error else 0.0
     p = 2 * min(above(0.0), 1 - above(0.0))
     equivalence = None if margin is None else max(above(-margin), 1 - above(margin))
-    ends = (mean - half, mean + half)
-    return Paired(*what, mean, error, *ends, p, flipped, margin, equivalence)
+    low, high = mean - half, mean + half
+    return Paired(*what, mean, error, low, high, p, flipped, margin, equivalence)
 
 
 def trial_error(differences: Array) -> float:

@@ -168,7 +168,7 @@ class Amount(NamedTuple):
         return f"{100 * self.value:+.1f} ± {100 * self.error:.1f}"
 
 
-def difference(right: Array, tested: Array) -> Amount:
+def pooled_difference(right: Array, tested: Array) -> Amount:
     """The sum of `right` over all samples, with the error of a ratio over clients."""
     used = tested > 0
     total, m = float(tested.sum()), int(used.sum())
@@ -219,11 +219,11 @@ class GainParts:
             float(centred.sum()) / total,
             float(both.sum()) / total,
             float(personal.sum()) / total,
-            difference(personal - shared, tested),
-            difference(label, tested),
-            difference(feature, tested),
-            difference(personal - both, tested),
-            difference(personal - shares, tested),
+            pooled_difference(personal - shared, tested),
+            pooled_difference(label, tested),
+            pooled_difference(feature, tested),
+            pooled_difference(personal - both, tested),
+            pooled_difference(personal - shares, tested),
             settings_of(found.share),
         )
 

@@ -56,9 +56,14 @@ def draw_private_cohorts(
     """
     if not private.poisson:
         return cohorts(seed, identities, rounds, private.cohort, first)
+    return draw_by_chance(private.cohort, seed, identities, rounds, first)
+
+
+def draw_by_chance(size: int, seed: int, identities: Words, rounds: int, first: int) -> Rows:
+    """Poisson cohorts: each client by itself, with probability size/clients; -1 fills up rows."""
     ranks = mix_hash(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
-    taken = ranks / 2.0**64 * len(identities) < private.cohort
-    if private.cohort >= len(identities):  # the largest hashes are rounded up to 1
+    taken = ranks / 2.0**64 * len(identities) < size
+    if size >= len(identities):  # the largest hashes are rounded up to 1
         taken[:] = True
     width = int(taken.sum(1).max(initial=1))
     order = np.argsort(np.where(taken, ranks, np.uint64(2**64 - 1)), axis=1, kind="stable")
@@ -258,8 +263,9 @@ def way_of(client: ClientWork, rates: Hashable, alone: bool) -> Hashable:
 
 # compiled programs for one client stage, at most; more for sequences, whose steps cost more
 GROUPS, MANY = 3, 6
-# what all groups together save must be worth it: fewer are taken where they come as near as this
-WORTH = 0.85
+# what all groups together save must be worth it: fewer are taken where they come as near as this,
+# or where they save so few rows that compiling their programs takes longer
+WORTH, FEW = 0.85, 1000
 CACHE = 2e6  # bytes that stay close to a processor's core, roughly
 COPIES = 6  # arrays of a model's size that a step holds at once, roughly
 STEP = 3  # arrays of the size of a batch's outputs
@@ -321,7 +327,8 @@ def groups(sizes: Integers, many: bool = False) -> list[NDArray[np.intp]]:
             if (before := [(start, plan) for start, plan in held.items() if start < stop])
         }
         plans.append(held[len(levels)])
-    ends = next(ends for cost, ends in plans if cost * WORTH <= plans[-1][0])
+    least = plans[-1][0]
+    ends = next(ends for cost, ends in plans if cost * WORTH <= least or cost <= least + FEW)
     edges = [0, *(levels[stop - 1] for stop in ends)]
     return [np.flatnonzero((widths > low) & (widths <= high)) for low, high in pairwise(edges)]
 
@@ -412,9 +419,9 @@ class Schedule:
         sizes = self.sizes.training[members]
         planned = batches(streams, sizes, first, self.steps, self.server.batch)
         stage = self.server.stage
-        if stage.owns("count_steps"):  # steps that a client does not take are empty batches
+        if stage.owns("client_steps"):  # steps that a client does not take are empty batches
             told = (self.server.batch, self.server.local_steps)
-            taken = np.array([stage.count_steps(int(each), *told) for each in sizes])
+            taken = np.array([stage.client_steps(int(each), *told) for each in sizes])
             planned[np.arange(self.steps) >= taken[:, None] * stage.batches] = -1
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 

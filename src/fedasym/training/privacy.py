@@ -12,12 +12,14 @@ private is noise that nobody can repeat (`deploy/flower`).
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
+from scipy.special import ndtri
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
@@ -103,6 +105,13 @@ def draw_noise(seed: int, round_: int, shape: tuple[int, ...]) -> tuple[Move, fl
     rng = np.random.Generator(np.random.Philox(key=key))
     count = float(rng.standard_normal())
     return rng.standard_normal(shape), count
+
+
+def draw_secret_noise(shape: tuple[int, ...]) -> Move:
+    """Standard normal noise of the operating system's random bytes: nobody can draw it again."""
+    count = int(np.prod(shape))
+    bits = np.frombuffer(os.urandom(8 * count), np.uint64) >> np.uint64(12)
+    return np.asarray(ndtri((bits + 0.5) / 2.0**52)).reshape(shape)
 
 
 def clip_move(move: Move, clip: float) -> tuple[Move, bool]:

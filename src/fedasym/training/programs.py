@@ -188,7 +188,7 @@ def advance_round(
     private: the numbers of a private round, in which moves are clipped and noise is added.
     """
     keeps = bound_stage(program, {}).keeps_client()
-    counts = bound_stage(program, {}).owns("count_steps")
+    counts = bound_stage(program, {}).owns("client_steps")
     common = None if memory is None else memory.server
 
     def visit(member: Array, rows: Array, kept: Any) -> tuple[Point, Any, Any]:

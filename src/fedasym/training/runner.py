@@ -303,7 +303,7 @@ class Tester:
     ) -> Collect:
         """Start testing after these rounds; the answer waits for the scores and stores them."""
         kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
-        measured = []
+        measured: list[tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]] = []
         for stages, places in join_stages(slab, alone=self.server.alone):
             if stages == [KEEP] and not self.begins_elsewhere:
                 measured.append((stages, places, [partial(take_scores, kept, places)]))

@@ -10,11 +10,11 @@ with IFCA, often give two clusters one model for ever, and ask for many runs.
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.splits import START, mix_hash
+from fedasym.exact.clients import group_by_angle
 from fedasym.exact.outputs import GramSums
 from fedasym.training.convergence import curvature, stable_step
 from fedasym.training.settings import Protocol
@@ -22,8 +22,6 @@ from fedasym.training.twin import batch_of, first_head, gradient
 
 ROWS = 20_000  # of samples whose products are summed at a time
 ASKED = 256  # clients whose gradients tell clusters apart, at most
-PASSES = 20  # of assignments to clusters
-BEGINNINGS = 10  # of which the best counts
 
 
 def pooled_sums(federation: Federation, protocol: Protocol) -> GramSums:
@@ -70,43 +68,3 @@ def cluster_starts(
     means = [gradients[groups == place].mean(0) for place in range(groups.max() + 1)]
     means += [gradients[place % len(gradients)] for place in range(clusters - len(means))]
     return [W - step * mean.reshape(W.shape) for mean in means]
-
-
-def group_by_angle(vectors: Array, count: int) -> NDArray[np.intp]:
-    """Groups of vectors that point the same way, as numbers from 0; there may be fewer.
-
-    Leaders are one of the first vectors and, one after another, the one that is farthest in angle
-    from all leaders; then groups and their mean directions follow each other (k-means on a sphere).
-    Of several beginnings the one counts whose groups are closest.
-
-    >>> group_by_angle(np.array([[1.0, 0], [0, 2], [3, 0.1], [0.1, 1]]), 2).tolist()
-    [0, 1, 0, 1]
-    """
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
-    cosines = unit @ unit.T
-    found = [follow_leaders(cosines, first, count) for first in range(min(BEGINNINGS, len(unit)))]
-    best = max(found, key=lambda groups: float(closeness(cosines, groups, count)[1]))
-    return np.asarray(np.unique(best, return_inverse=True)[1])
-
-
-def follow_leaders(cosines: Array, first: int, count: int) -> NDArray[np.intp]:
-    """Groups around leaders, of which this is the first."""
-    leaders = [first]
-    while len(leaders) < count:
-        leaders.append(int(cosines[:, leaders].max(axis=1).argmin()))
-    groups = cosines[:, leaders].argmax(axis=1)
-    for _ in range(PASSES):
-        later = closeness(cosines, groups, count)[0].argmax(axis=1)
-        if np.array_equal(later, groups):
-            break
-        groups = later
-    return groups
-
-
-def closeness(cosines: Array, groups: NDArray[np.intp], count: int) -> tuple[Array, float]:
-    """The cosine of every vector to every group's mean direction, and the sum over its own."""
-    members = (groups[:, None] == np.arange(count)).astype(float)
-    sums = cosines @ members
-    lengths = np.sqrt(np.maximum((members * sums).sum(0), 1e-300))
-    each = sums / lengths
-    return each, float(each[np.arange(len(groups)), groups].sum())

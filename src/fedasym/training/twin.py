@@ -199,7 +199,7 @@ def local_work(
     """K local steps; `turn`: earlier draws; `memory`: what the client and the server keep."""
     stage = bind_stage(algorithm.server, client.settings, client.protocol)
     rate = client.settings.server_step
-    K = stage.count_steps(client.n, client.batch, client.settings.local_steps)
+    K = stage.client_steps(client.n, client.batch, client.settings.local_steps)
     turn = r if stage.everyone_works else turn
     work = islice(client.steps(r, turn, stage.batches), K)
     if not stage.keeps_client():

@@ -177,7 +177,7 @@ class RoundSearch:
 
     def find(self, epsilon: float | None, clients: float) -> PrivateCell:
         """The candidate with the least loss after its last round."""
-        told = self.tried.of(clients)
+        told: dict[str, Any] = {**self.tried.of(clients)}
         budget = None
         if epsilon is not None:
             budget = Privacy(epsilon=float(epsilon), delta=self.delta, sampling=self.sampling)

@@ -143,7 +143,7 @@ def rounds(
     r^2 g.
 
     local_steps: infinite for local training to convergence; one-shot averaging is one such round.
-    clients: how many there are; endlessly many by default. Their common optimum misses theta_0 by
+    clients: how many there are; infinitely many by default. Their common optimum misses theta_0 by
         what finitely many clients leave, and the path ends there.
     dimension: how many unknowns there are: bytes and privacy noise depend on it.
     max_bytes: a budget of bytes that are sent; settings get as many rounds of it as they can.
@@ -299,7 +299,7 @@ def server_factor(algorithm: Algorithm) -> float:
     factor, still = float(stage.update(0.0, 1.0)), float(stage.update(1.0, 0.0))
     if still != 1 or not np.isclose(float(stage.update(1.0, 2.0)), 1 + 2 * factor):
         raise NoFormula(
-            f"{algorithm.name}: its update is no multiple of the average move, and rounds are"
+            f"{algorithm.name}: its update is not a multiple of the average move, and rounds are"
             " predicted for those alone; measure it with fa.train"
         )
     return factor

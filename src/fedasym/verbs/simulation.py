@@ -570,7 +570,7 @@ def predict_simulated(
     for each in wanted:
         if each.name in CEILINGS:
             raise InvalidInput(
-                f"{each.name} is a ceiling, no algorithm: leave it out, or see it in predict"
+                f"{each.name} is a ceiling, not an algorithm: leave it out, or see it in predict"
             )
     m = None if clients is None else np.array(float(clients))
     rows, notes = collect(wanted, optional, make_solver(world, (), m, request.member))

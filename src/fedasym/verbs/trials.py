@@ -8,7 +8,7 @@ shares no formula with the other; the two must agree.
 from __future__ import annotations
 
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -165,11 +165,23 @@ class TrialPlan:
         start = sum(self.count[: kind.place])
         return range(start, start + min(LOOKED_AT, self.count[kind.place]))
 
-    def looked_at(self, trial: int, kind: ClientKind) -> Iterator[tuple[int, DrawnClient]]:
-        """These clients: drawn again if they are members, for the first time if they are new."""
+    def looked_at(
+        self, trial: int, kind: ClientKind, kept: Mapping[int, DrawnClient]
+    ) -> Iterator[tuple[int, DrawnClient]]:
+        """These clients: members as they were kept, or drawn again; new ones for the first time."""
         for j in self.places(kind):
-            rng = seeded_generator(self.seed, trial, NEWCOMER, kind.place, j)
-            yield j, self.client(trial, j) if self.member else draw_client(kind, rng, self.features)
+            if self.member:
+                yield j, kept[j] if j in kept else self.client(trial, j)
+            else:
+                rng = seeded_generator(self.seed, trial, NEWCOMER, kind.place, j)
+                yield j, draw_client(kind, rng, self.features)
+
+    @property
+    def worth_keeping(self) -> frozenset[int]:
+        """Members that are looked at, where keeping them takes little memory."""
+        if not self.member or self.kinds[0].s.size >= WORTH_A_THREAD:
+            return frozenset()
+        return frozenset(j for kind in self.kinds for j in self.places(kind))
 
 
 def make_plan(setting: TrialSetting) -> TrialPlan:
@@ -304,12 +316,12 @@ def one_trial(plan: TrialPlan, mode: str, trial: int, tick: Tick) -> Losses:
 def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
     """Every algorithm's bias and variance in one trial, means over clients, by kind of client."""
     sharing = {id(each.pull): each.pull for each in plan.algorithms if each.pull is not None}
-    fitted = fit_shared_models(plan, trial, list(sharing.values()), tick)
+    fitted, kept = fit_shared_models(plan, trial, list(sharing.values()), tick)
     models = dict(zip(sharing, fitted, strict=True))
     found: Losses = {each.name: [] for each in plan.algorithms}
     for kind in plan.kinds:
         rows: dict[str, list[tuple[float, float]]] = {name: [] for name in found}
-        for j, client in plan.looked_at(trial, kind):
+        for j, client in plan.looked_at(trial, kind, kept):
             seen: dict[int, Forms] = {}
             for each in plan.algorithms:
                 key = id(each.pull)
@@ -332,28 +344,34 @@ def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
 
 def fit_shared_models(
     plan: TrialPlan, trial: int, pulls: list[Pull], tick: Tick
-) -> list[SharedCovariance]:
-    """The shared model of each server stage, from one pass over the clients."""
+) -> tuple[list[SharedCovariance], dict[int, DrawnClient]]:
+    """The shared model of each server stage, from one pass over the clients; and clients of it that
+    are worth keeping.
+    """
     if not pulls:
-        return []
+        return [], {}
     clients = range(sum(plan.count))
     if plan.underdetermined:  # without a ridge of its own, any shared model interpolates
         everyone = [plan.client(trial, j) for j in clients]
         free = any(pull.shared_ridge == 0 for pull in pulls)
         same = expectation.shared_interpolant(everyone) if free else None
-        return [
+        fitted = [
             sum_clients(pull, plan, everyone) if same is None or pull.shared_ridge > 0 else same
             for pull in pulls
         ]
+        return fitted, dict(enumerate(everyone))
     sums = [PullSums.empty(pull, plan.kinds) for pull in pulls]
     drawn: Iterator[DrawnClient] = (plan.client(trial, j) for j in clients)
     if plan.kinds[0].s.size >= WORTH_A_THREAD:
         drawn = draws.draw_ahead(lambda j: plan.client(trial, j), clients)
+    kept, wanted = dict[int, DrawnClient](), plan.worth_keeping
     for j, client in enumerate(drawn):
         for each in sums:
             each.add(client)
+        if j in wanted:
+            kept[j] = client
         tick((j + 1) / len(clients))
-    return [each.shared() for each in sums]
+    return [each.shared() for each in sums], kept
 
 
 def sum_clients(pull: Pull, plan: TrialPlan, clients: list[DrawnClient]) -> SharedCovariance:

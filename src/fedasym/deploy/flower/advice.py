@@ -55,7 +55,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.runtime import write_text
 from fedasym.data.federation import Federation
 from fedasym.data.samples import identities_of
-from fedasym.deploy.flower.apps import RunConfiguration
+from fedasym.deploy.flower.apps import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     MALFORMED,
     VERSION,
@@ -73,13 +73,7 @@ from fedasym.deploy.flower.messages import (
     report_as,
 )
 from fedasym.deploy.flower.nodes import Load, load_prepared, reply_for_recipe
-from fedasym.deploy.flower.preparation import (
-    Preparation,
-    Reading,
-    TableAnswer,
-    read_asked,
-    read_rules,
-)
+from fedasym.deploy.flower.preparation import Preparation, Reading, TableAnswer, read_asked
 from fedasym.deploy.flower.roster import (
     Attendance,
     Attentive,
@@ -311,7 +305,7 @@ class NodeSummary:
         if power.ndim != 1 or (power < 0).any():
             raise RefusedReply("its sums of squares must be one number of at least 0 per feature")
         classes = told.get("classes")
-        if not is_sample_count(classes):
+        if not isinstance(classes, int) or not is_sample_count(classes):
             raise RefusedReply(f"its classes are {classes!r}: they must be counted")
         held = dict(zip(clients, samples, strict=True))
         return cls(held, power, told.get("synthetic") is True, classes)
@@ -544,7 +538,9 @@ def read_class_summary(
     axes = tuple(arrays_in(content)[f"{name}.power"].shape)
     if len(axes) != 1 or axes[0] > min(samples, dimension):
         raise RefusedReply(f"client {name} has axes of shape {axes}")
-    shapes = dict.fromkeys(("power", "residual", "raw", "single", "expected"), axes)
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(
+        ("power", "residual", "raw", "single", "expected"), axes
+    )
     shapes |= {"total": (dimension,), "counts": (len(classes),), "right": (4, ratios.size)}
     held = {
         each: read_reply_array(content, f"{name}.{each}", shape) for each, shape in shapes.items()

@@ -13,12 +13,14 @@ import json
 import keyword
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 import tomllib
 import warnings
 import zipfile
+import zlib
 from collections.abc import Mapping
 from dataclasses import dataclass
 from importlib.resources import files
@@ -29,9 +31,19 @@ from typing import Any
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
-from fedasym.core.errors import InvalidInput, MissingPackage, NoFormula, path_of, unknown_name
+from fedasym.core.errors import (
+    InvalidInput,
+    MissingPackage,
+    NoFormula,
+    one_of,
+    path_of,
+    unknown_name,
+)
 from fedasym.core.numbers import check_seed, flag, whole
-from fedasym.data.samples import class_names
+from fedasym.core.privacy import Privacy
+from fedasym.data.recipe import DATES, MISSING_RULES, SCALES
+from fedasym.data.samples import TASKS, class_names
+from fedasym.training.privacy import check_private
 from fedasym.training.settings import (
     ABOUT,
     SETTINGS,
@@ -50,6 +62,7 @@ from fedasym.training.settings import (
 )
 
 PRECISIONS = ("float32", "float64")
+PRIVACY = ("none", "central", "local")
 RULES: dict[str, Any] = {
     "seed": 0,
     "protocol": "text",
@@ -57,7 +70,13 @@ RULES: dict[str, Any] = {
     "precision": "float32",
     "min-nodes": 2,
     "timeout": 600.0,
-    "clip": 10.0,
+    "outlier-bound": 10.0,
+    "privacy": "none",
+    "epsilon": 0.0,
+    "noise-multiplier": 0.0,
+    "delta": 1e-6,
+    "clip": 0.0,
+    "sampling": "poisson",
     "save-every": 5,
     "resume": False,
 }
@@ -70,7 +89,9 @@ class RunConfiguration:
     precision: of the heads that are sent; clients compute in float64.
     min_nodes: the server waits for this many before it begins. timeout: seconds that a round waits
         for replies.
-    clip: a change longer than this many medians is shortened; 0: never.
+    outlier_bound: a change longer than this many medians is shortened; 0: never.
+    noise_on_nodes: where privacy noise is added: on the nodes, or on the server. The budget is in
+        the settings.
     classes: as the run config names them; None where it does not.
     data_name: what the results call the data; the server cannot know.
 
@@ -88,7 +109,8 @@ class RunConfiguration:
     precision: str
     min_nodes: int
     timeout: float
-    clip: float
+    outlier_bound: float
+    noise_on_nodes: bool
     save_every: int
     resume: bool
     classes: tuple[Any, ...] | None = None
@@ -107,7 +129,7 @@ class RunConfiguration:
             raise InvalidInput(
                 f"min-nodes is {rules['min-nodes']!r}: it must be a whole number of at least 1"
             )
-        for name, least in (("timeout", "above"), ("clip", "of at least")):
+        for name, least in (("timeout", "above"), ("outlier-bound", "of at least")):
             if not is_rate(rules[name]) or (least == "above" and rules[name] == 0):
                 raise InvalidInput(
                     f"{name} is {rules[name]!r}: it must be a finite number {least} 0"
@@ -116,7 +138,9 @@ class RunConfiguration:
             name: each.check(config.get(kebab_name(name), default_of(chosen, name)))
             for name, each in own_settings(chosen).items()
         }
-        settings = resolve_ridge(Settings(**told, own=tuple(own.items())), chosen)
+        privacy = read_budget(rules, chosen)
+        given = Settings(**told, own=tuple(own.items()), privacy=privacy)
+        settings = resolve_ridge(given, chosen)
         if settings.rounds == 0:
             raise InvalidInput("rounds is 0: a federation that learns something has at least 1")
         protocol = with_intercept(find_protocol(rules["protocol"]), rules["intercept"])
@@ -128,7 +152,8 @@ class RunConfiguration:
             precision=rules["precision"],
             min_nodes=int(rules["min-nodes"]),
             timeout=float(rules["timeout"]),
-            clip=float(rules["clip"]),
+            outlier_bound=float(rules["outlier-bound"]),
+            noise_on_nodes=rules["privacy"] == "local",
             save_every=whole("save-every", rules["save-every"], least=0),
             resume=flag("resume", rules["resume"]),
             classes=parse_classes(config.get("classes")),
@@ -150,6 +175,26 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     return chosen
 
 
+def read_budget(rules: Mapping[str, Any], algorithm: Algorithm) -> Privacy | None:
+    """The privacy budget of a run config; None where privacy is "none". A number 0 says nothing."""
+    one_of("privacy", rules["privacy"], PRIVACY)
+    given = {name: rules[kebab_name(name)] or None for name in ("epsilon", "noise_multiplier")}
+    given["clip"] = rules["clip"] or None
+    if rules["privacy"] == "none":
+        for name, value in given.items():
+            if value is not None:
+                raise InvalidInput(
+                    f"{kebab_name(name)} is {value!r} and privacy is none: set privacy to central"
+                    " or local; the bound on changes that are far too long is outlier-bound"
+                )
+    if rules["privacy"] == "none" or algorithm.shares_nothing:
+        return None
+    known: dict[str, Any] = given
+    budget = Privacy(**known, delta=rules["delta"], sampling=rules["sampling"])
+    check_private(algorithm, budget)
+    return budget
+
+
 def parse_classes(value: Any) -> tuple[Any, ...] | None:
     """The names of the classes from a config: their number, or names separated by commas; None
     where nothing is said.
@@ -166,6 +211,31 @@ def parse_classes(value: Any) -> tuple[Any, ...] | None:
         parts = [int(part) for part in parts]
         return class_names(parts[0]) if len(parts) == 1 else class_names(parts)
     return class_names(parts)
+
+
+def read_rules(config: Mapping[str, Any]) -> dict[str, Any]:
+    """How a config wants tables to be read.
+
+    >>> rules = read_rules({"label": "score", "features": "age, hours", "roles": "zip=ignore"})
+    >>> rules["features"], rules["roles"], rules["scale"]
+    (['age', 'hours'], {'zip': ('ignore',)}, 'standard')
+    """
+    for name in ("label", "client", "features", "task", "roles"):
+        if not isinstance(config.get(name, ""), str):
+            raise InvalidInput(f"{name} is {config[name]!r}: give text")
+    columns = [each.strip() for each in config.get("features", "").split(",") if each.strip()]
+    words = [each.partition("=") for each in config.get("roles", "").split(",") if each.strip()]
+    return {
+        "label": config.get("label") or "label",
+        "client": config.get("client") or "client",
+        "features": columns or None,
+        "task": one_of("task", config["task"], TASKS) if config.get("task") else None,
+        "scale": one_of("scale", config.get("scale") or SCALES[0], SCALES),
+        "missing": one_of("missing", config.get("missing") or MISSING_RULES[0], MISSING_RULES),
+        "dates": one_of("dates", config.get("dates") or DATES[0], DATES),
+        "intercept": flag("intercept", config.get("intercept", True)),
+        "roles": {name.strip(): tuple(role.strip().split("+")) for name, _, role in words},
+    }
 
 
 def default_config(algorithm: Algorithm) -> dict[str, Any]:
@@ -219,7 +289,13 @@ CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items
     "precision": "of the heads that are sent, float32 or float64",
     "min-nodes": "the run begins when so many nodes are there",
     "timeout": "seconds that a round waits for replies, and a run for nodes that are at fault",
-    "clip": "a change of the head longer than so many medians of the round is shortened; 0: never",
+    "outlier-bound": "a change longer than so many medians of the round is shortened; 0: never",
+    "privacy": "none; central: the server adds noise; local: every node does, before it sends",
+    "epsilon": "privacy budget of all rounds together; 0: noise-multiplier says it",
+    "noise-multiplier": "instead of epsilon: the noise, in units of the clip",
+    "delta": "of the privacy budget; well below 1/clients",
+    "clip": "length to which each client's update is cut, where there is privacy",
+    "sampling": "of private cohorts: poisson, or fixed, of which the same noise protects less",
     "save-every": "rounds after which the server saves its state and the shared head; 0: none",
     "resume": "go on after the last saved round, where there is one",
     "shared-path": "where the server keeps the shared head",
@@ -227,9 +303,13 @@ CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items
 }
 
 
-def write_app(what: str | Algorithm, into: str | Path) -> Path:
+def write_app(
+    what: str | Algorithm, into: str | Path, rules: Mapping[str, Any] | None = None
+) -> Path:
     """Write the app of an algorithm, or the one that asks the advisor ("advise"), to a new or empty
     folder; returns it.
+
+    rules: values of its config other than usual, such as {"privacy": "central", "epsilon": 4.0}.
 
     what: a name, an `Algorithm`, `module:name` or `FILE.py:name`; the module of one from outside
     the package travels with the app.
@@ -243,6 +323,8 @@ def write_app(what: str | Algorithm, into: str | Path) -> Path:
     what = import_beside(what) if isinstance(what, str) else what
     algorithm = None if what == ADVISE else algorithm_to_deploy(what)
     name = ADVISE if algorithm is None else algorithm.name
+    if algorithm is not None:
+        RunConfiguration.of(algorithm, default_config(algorithm) | dict(rules or {}))
     origin = (
         None
         if algorithm is None or REGISTRY.is_built_in(algorithm.name)
@@ -260,7 +342,7 @@ def write_app(what: str | Algorithm, into: str | Path) -> Path:
         "name": package.replace("_", "-"),
         "package": package,
         "algorithm": known,
-        "config": config_text(algorithm),
+        "config": config_text(algorithm, rules or {}),
     }
     words["description"] = (
         "Federated advice with fedasym"
@@ -350,14 +432,14 @@ def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, s
     )
 
 
-def config_text(algorithm: Algorithm | None) -> str:
+def config_text(algorithm: Algorithm | None, rules: Mapping[str, Any]) -> str:
     """The run config as TOML, every value with what it means; None: of the advisor's app."""
     if algorithm is None:
         values: dict[str, Any] = {name: RULES[name] for name in ADVICE_RULES} | {
             "advice-path": "advice.json"
         }
     else:
-        values = default_config(algorithm) | {"shared-path": "shared.safetensors"}
+        values = default_config(algorithm) | {"shared-path": "shared.safetensors"} | dict(rules)
     own = (
         {}
         if algorithm is None
@@ -377,6 +459,18 @@ def fill_template(name: str, words: dict[str, str]) -> str:
 
 
 MOST_UNPACKED = 2**27  # bytes of an app
+# what reading a zip file raises that is none
+BROKEN_ARCHIVE = (
+    zipfile.BadZipFile,
+    zlib.error,
+    OSError,
+    ValueError,
+    EOFError,
+    KeyError,
+    RuntimeError,
+    struct.error,
+    UnicodeError,
+)
 
 
 def digest_app(app: str | Path) -> str:
@@ -415,9 +509,9 @@ def digest_archive(content: bytes) -> str:
             if sum(each.file_size for each in held) > MOST_UNPACKED:
                 raise InvalidInput(f"an app's archive unpacks to more than {MOST_UNPACKED} bytes")
             files = {name: archive.read(name) for name in names if name != ".info/CONTENT"}
-    except (zipfile.BadZipFile, OSError, ValueError, EOFError, NotImplementedError) as reason:
-        if isinstance(reason, InvalidInput):
-            raise
+    except InvalidInput:
+        raise
+    except BROKEN_ARCHIVE as reason:
         raise InvalidInput(f"an app's archive cannot be read: {reason}") from None
     return digest_files(files)
 
@@ -443,9 +537,9 @@ def canonical_table(content: bytes) -> bytes:
     """A pyproject.toml by its values."""
     try:
         told = tomllib.loads(content.decode("utf-8"))
-    except ValueError:
-        raise InvalidInput("an app's pyproject.toml is no TOML") from None
-    told.get("tool", {}).get("flwr", {}).pop("federations", None)  # Flower leaves it out
+        told.get("tool", {}).get("flwr", {}).pop("federations", None)  # Flower leaves it out
+    except (ValueError, AttributeError, RecursionError):
+        raise InvalidInput("an app's pyproject.toml is not that of an app") from None
     return json.dumps(told, sort_keys=True, default=str).encode()
 
 

@@ -35,7 +35,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of
 from fedasym.core.numbers import join_names, plural, whole
-from fedasym.deploy.flower.apps import digest_archive
+from fedasym.deploy.flower.apps import BROKEN_ARCHIVE, digest_archive
 from fedasym.deploy.flower.messages import log
 from fedasym.deploy.flower.nodes import DRAWN, SYNTHETIC, find_table, load_clients, read_options
 from fedasym.deploy.flower.policy import ANY, PREFIX, Policy, read_policy
@@ -140,7 +140,7 @@ def try_app(
         what = f"{clients} drawn clients (no data was given)"
     else:
         place = str(path_of("data", data).resolve())
-        clients = count_clients(place, values)
+        clients = clients_in_file(place, values)
         what = f"{Path(place).name}: {plural(clients, 'client')}"
         values["data-name"] = values.get("data-name") or Path(place).name
     count = min(count, clients)
@@ -161,14 +161,14 @@ def try_app(
 
 
 # the user is the owner of all nodes here
-EVERYTHING = dict.fromkeys(
+EVERYTHING: dict[str, Any] = dict.fromkeys(
     [f"{PREFIX}{rule}" for rule in ("labels", "clients", "features", "categories", "algorithms")],
     ANY,
 )
 EVERYTHING |= {"least-rows": 1, "most-classes": 10**6}
 
 
-def count_clients(place: str, values: Mapping[str, Any]) -> int:
+def clients_in_file(place: str, values: Mapping[str, Any]) -> int:
     """How many clients a file has, read as the run config says."""
     found = load_clients({"data-path": place, **EVERYTHING}, values)
     if not isinstance(found, TableAnswer):
@@ -224,7 +224,7 @@ def import_app(folder: Path, reference: str) -> Any:
 class AppGuard:
     """Decides which runs' apps may be unpacked, by digest; what is allowed is remembered."""
 
-    def __init__(self, apps: Sequence[str], say: Callable[[str], None] = print) -> None:
+    def __init__(self, apps: Sequence[str], say: Callable[[str], None] = log.warning) -> None:
         self.apps, self.say = frozenset(apps), say
         self.archives: set[str] = set()  # SHA-256 of archives that may run, as packed
         self.runs: set[tuple[str, str, str]] = set()
@@ -254,13 +254,13 @@ class AppGuard:
 
 def read_name(content: bytes) -> tuple[str, str]:
     """An app's name and version, as its pyproject.toml says."""
-    with zipfile.ZipFile(io.BytesIO(content)) as archive:
-        try:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
             told = tomllib.loads(archive.read("pyproject.toml").decode("utf-8"))
-            publisher = told["tool"]["flwr"]["app"]["publisher"]
-            return f"{publisher}/{told['project']['name']}", str(told["project"]["version"])
-        except (KeyError, TypeError, ValueError):
-            raise InvalidInput("its pyproject.toml is not that of an app") from None
+        publisher = told["tool"]["flwr"]["app"]["publisher"]
+        return f"{publisher}/{told['project']['name']}", str(told["project"]["version"])
+    except (TypeError, *BROKEN_ARCHIVE):
+        raise InvalidInput("its pyproject.toml is not that of an app") from None
 
 
 def guard_apps(guard: AppGuard) -> None:
@@ -377,5 +377,5 @@ def start_node(policy: str | Path, words: Sequence[str] = ()) -> None:
     with tempfile.TemporaryDirectory(prefix="fedasym-node-") as home:
         os.environ["FLWR_HOME"] = home
         sys.argv = ["flower-supernode", *words, "--node-config", config]
-        print(f"This node runs {join_names(sorted(apps))} and nothing else", flush=True)
+        log.info("This node runs %s and nothing else", join_names(sorted(apps)))
         flower_supernode()

@@ -10,7 +10,7 @@ a code goes to the server. Which code is decided by the exception's type, never 
 What the server takes from a node, and what it refuses, are pure rules, none of which trusts a
 number that was sent. Refused, and left out of the round: a head of another name, shape or kind than
 was sent out, one larger in bytes than it can be, one with NaN or infinity, and counts other than
-the node announced. Shortened: a change of the head that is longer than `clip` times the median of
+the node announced. Shortened: a change of the head that is longer than `bound` times the median of
 the round, where at least three nodes replied (of two, nobody can tell which one is wrong).
 """
 
@@ -23,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from enum import Enum
-from typing import Annotated, Any, Literal, NamedTuple, TypeVar
+from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
 from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
@@ -46,8 +46,8 @@ log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stan
 
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
 ARRAY = "array"  # in the form of a state
+GRAM, CROSS = "gram", "cross"  # sums of products X'X and X'Y
 COMMON, SENT = "common", "sent"  # what the server keeps, and what clients send beside heads
-GRAM, CROSS, ROWS = "gram", "cross", "num-rows"  # sums of products, and of how many rows
 # what reading a record of another form raises
 MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)
 
@@ -252,7 +252,8 @@ class Description(BaseModel):
 
 
 Count = Annotated[int, Field(ge=0, lt=2**40)]
-Size = Annotated[float, Field(ge=0)]
+LARGEST_SIZE = 1e140  # of a number in a table: its square, times all samples, is a float
+Size = Annotated[float, Field(ge=0, le=LARGEST_SIZE)]
 
 
 class ColumnLook(Description):
@@ -270,7 +271,7 @@ class TableLook(Description):
     """A table: rows, columns that may be features, and what clients and labels are."""
 
     rows: Count
-    client_kind: Literal["text", "whole"]
+    client_kind: Annotated[str, Field(pattern="^(text|whole)$")]
     columns: dict[str, ColumnLook]
 
 
@@ -281,10 +282,10 @@ class NumberSums(Description):
 
     count: Count
     missing: Count
-    mean: float
-    squares: Size
+    mean: Annotated[float, Field(ge=-LARGEST_SIZE, le=LARGEST_SIZE)]
+    squares: Annotated[float, Field(ge=0, le=LARGEST_SIZE**2 * 1e12)]
     largest: Size
-    first: float | None = None
+    first: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
 
 
 class LevelCounts(Description):
@@ -305,7 +306,7 @@ class TableSums(Description):
     categories: dict[str, LevelCounts]
     label_kind: str
     label_values: Count
-    task: Literal["classification", "regression"]
+    task: Annotated[str, Field(pattern="^(classification|regression)$")]
     classes: list[bool | int | str] | None
 
 
@@ -418,21 +419,21 @@ def scores_in(
 
 
 def shorten_changes(
-    changes: Mapping[int, Change], clip: float
+    changes: Mapping[int, Change], bound: float
 ) -> tuple[dict[int, Change], dict[int, float]]:
-    """Changes no longer than `clip` times the median length, and by node what was cut to which
+    """Changes no longer than `bound` times the median length, and by node what was cut to which
     share of its length.
 
     >>> usual = {node: Change(np.full((4, 1), 0.5), 10) for node in (1, 2)}
-    >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, clip=10)
+    >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, bound=10)
     >>> cut, float(np.linalg.norm(changes[3].step))
     ({3: 0.01}, 10.0)
     """
     with np.errstate(over="ignore"):  # a length beyond all numbers is cut to nothing
         lengths = {node: float(np.linalg.norm(change.step)) for node, change in changes.items()}
-    if clip <= 0 or len(lengths) < JUDGES:
+    if bound <= 0 or len(lengths) < JUDGES:
         return dict(changes), {}
-    longest = clip * float(np.median(list(lengths.values())))
+    longest = bound * float(np.median(list(lengths.values())))
     cut = {node: longest / length for node, length in lengths.items() if length > longest}
     return {
         node: each._replace(step=each.step * cut.get(node, 1.0)) for node, each in changes.items()
@@ -454,7 +455,7 @@ def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:
 Kind = TypeVar("Kind", bound=Description)
 
 
-def read_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
+def parse_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
     """What a node said, where it is a description of that kind."""
     text = config_in(content)[name]
     if not isinstance(text, str) or len(text) > LONGEST:

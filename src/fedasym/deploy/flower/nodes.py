@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -26,19 +26,19 @@ from urllib.parse import quote
 import numpy as np
 from flwr.app import Context, Message, RecordDict
 from flwr.clientapp import ClientApp
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.registry import is_built_in
 from fedasym.core import __version__
-from fedasym.core.errors import InvalidInput, MissingColumn, import_package, one_of, path_of
-from fedasym.core.runtime import read_arrays, replace_file, write_arrays
+from fedasym.core.errors import InvalidInput, MissingColumn, one_of, path_of
+from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.assembly import FieldNames
 from fedasym.data.federation import Federation
 from fedasym.data.samples import TASKS
 from fedasym.data.splits import SPLITS
-from fedasym.deploy.flower.apps import RunConfiguration, parse_classes
+from fedasym.deploy.flower.apps import RunConfiguration, parse_classes, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
@@ -46,7 +46,6 @@ from fedasym.deploy.flower.messages import (
     GRAM,
     HEAD,
     MALFORMED,
-    ROWS,
     SENT,
     VERSION,
     Fault,
@@ -60,12 +59,13 @@ from fedasym.deploy.flower.messages import (
     report_as,
     unpack_state,
 )
-from fedasym.deploy.flower.policy import ANY, NodeTable, Policy, answer_table, check_class_count
-from fedasym.deploy.flower.preparation import Asked, TableAnswer, read_asked, read_rules
+from fedasym.deploy.flower.policy import ANY, NodeTable, Policy, answer_table, limit_classes
+from fedasym.deploy.flower.preparation import Asked, TableAnswer, read_asked
 from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit
-from fedasym.models import Model
+from fedasym.models import Model, SavedHead
 from fedasym.training.history import ROUNDING
+from fedasym.training.privacy import clip_move, draw_secret_noise
 from fedasym.training.settings import bind_stage, is_size
 from fedasym.training.twin import (
     Client,
@@ -81,117 +81,8 @@ from fedasym.training.twin import (
     sum_products,
 )
 
-FORMAT = "fedasym head 1"
-KEY = "fedasym"  # of the file's metadata
 LONGEST = 80  # characters of a client's name in the name of its file
 MEMORY = "client's memory"  # the kind of a file
-
-
-@dataclass(frozen=True, eq=False)
-class SavedHead:
-    """A linear head and what it is of.
-
-    head: (features, outputs), with a last row for the bias where `about` says so.
-    about: bias (whether there is one), classes (names by output, None for values), and how it was
-        made: algorithm, round, run.
-
-    >>> model = SavedHead(np.eye(2), {"bias": False, "classes": ["cat", "dog"]})
-    >>> model.predict([[3.0, 1.0], [0.0, 2.0]]).tolist()
-    ['cat', 'dog']
-    """
-
-    head: NDArray[np.floating[Any]]
-    about: Mapping[str, Any]
-
-    def predict(self, features: ArrayLike) -> NDArray[Any]:
-        """Class names, or values in regression, for samples in rows."""
-        x = np.asarray(features, float)
-        d = len(self.head) - bool(self.about["bias"])
-        if x.ndim == 0 or x.shape[-1] != d or not np.isfinite(x).all():
-            raise InvalidInput(
-                f"features have shape {x.shape}: the last axis must hold {d} features, all finite"
-                " numbers"
-            )
-        outputs = x @ self.head[:d] + (self.head[d] if self.about["bias"] else 0.0)
-        if self.about["classes"] is not None:
-            return np.asarray(np.asarray(self.about["classes"])[outputs.argmax(-1)])
-        return np.asarray(outputs[..., 0] if outputs.shape[-1] == 1 else outputs)
-
-    def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors file, whole or not at all; its folder is made if need be."""
-        path = Path(path)
-        library = import_package("safetensors.numpy", "a .safetensors file")
-        held = {KEY: json.dumps({"format": FORMAT, **self.about})}
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            with replace_file(path) as fresh:
-                fresh.write_bytes(
-                    library.save({"head": np.ascontiguousarray(self.head)}, metadata=held)
-                )
-        except OSError as reason:
-            raise InvalidInput(
-                f"{path} cannot be written: {reason.strerror or reason}; name another folder"
-            ) from None
-        return path
-
-    @classmethod
-    def load(cls, path: str | Path) -> SavedHead:
-        """Read what `save` wrote.
-
-        >>> import tempfile
-        >>> with tempfile.TemporaryDirectory() as folder:
-        ...     head = SavedHead(np.ones((2, 1)), {"bias": False, "classes": None, "round": 3})
-        ...     path = head.save(folder + "/ann.safetensors")
-        ...     SavedHead.load(path).about["round"]
-        3
-        """
-        safetensors = import_package("safetensors", "a .safetensors file")
-        try:
-            with safetensors.safe_open(str(path), framework="numpy") as file:
-                about = json.loads((file.metadata() or {})[KEY])
-                head = file.get_tensor("head")
-            if about.pop("format") != FORMAT or not is_head(head, about):
-                raise ValueError
-        except (
-            OSError,
-            KeyError,
-            ValueError,
-            TypeError,
-            AttributeError,
-            RecursionError,
-            safetensors.SafetensorError,
-        ):
-            raise InvalidInput(
-                f"{path} is no head that fedasym wrote: name a .safetensors file of a heads folder"
-            ) from None
-        return cls(head, about)
-
-
-def is_head(head: NDArray[Any], about: Mapping[str, Any]) -> bool:
-    """Whether the numbers can be a head of that description: a class per output, a row for a bias.
-
-    >>> (
-    ...     is_head(np.eye(2), {"bias": False, "classes": ["cat", "dog"]}),
-    ...     is_head(np.eye(2), {"bias": False, "classes": ["cat"]}),
-    ... )
-    (True, False)
-    """
-    bias, classes = about["bias"], about["classes"]
-    named = classes is None or (
-        isinstance(classes, list) and all(isinstance(each, str | int | float) for each in classes)
-    )
-    fits = (
-        head.ndim == 2
-        and head.dtype.kind == "f"
-        and len(head) > bool(bias)
-        and bool(np.isfinite(head).all())
-    )
-    return (
-        isinstance(bias, bool)
-        and named
-        and fits
-        and (classes is None or len(classes) == head.shape[1])
-    )
 
 
 def head_file(folder: Path, algorithm: str, client: Any, identity: int) -> Path:
@@ -271,7 +162,7 @@ def load_clients(
                 ' run config or in this node\'s --node-config, or task="regression" where whole'
                 " numbers are meant as numbers",
             )
-    check_class_count(policy, len(federation.classes or ()))
+    limit_classes(policy, len(federation.classes or ()))
     return replace(partition_of(federation, node_config), truth=None)
 
 
@@ -494,7 +385,8 @@ def train_clients(
     message: Message, context: Context, load: Load, algorithm: str | Algorithm
 ) -> Message:
     """Reply with W + sum_j n_j (w_j - W) / sum_j n_j over the drawn clients j of this node, and the
-    mean of what else they send.
+    mean of what else they send. With privacy every move is clipped, the reply has their sum, and
+    the node adds noise where it is told to.
     """
     configuration = read_configuration(algorithm, context)
     federation = load_prepared(message, context, load)
@@ -508,7 +400,7 @@ def train_clients(
         ),
     )
     if configuration.algorithm.server.reads_sums:
-        return reply_with_sums(message, [client for client, _ in drawn])
+        return send_sums(message, [client for client, _ in drawn])
     memory = ClientMemory.of(message.content, context, federation, configuration)
     change = np.zeros_like(shared)
     samples = sum(client.n for client, _ in drawn)
@@ -517,21 +409,46 @@ def train_clients(
         kept = memory.read(client, round_ - 1)
         work = local_work(configuration.algorithm, client, shared, round_ - 1, turn, kept)
         memory.write(client, round_, work.kept)
-        change = change + client.n * (work.head - shared)
+        change = change + weigh_move(configuration, client, work.head - shared, samples)
         sent = add_share(sent, client.n / samples, work.sent)
-    head = (shared + change / samples).astype(configuration.precision)
+    if configuration.noise_on_nodes:
+        change = change + local_noise(configuration, shared.shape)
+    head = (shared + change).astype(configuration.precision)
     form, beside = pack_state(sent, SENT)
     told = {} if form is None else {SENT: json.dumps(form)}
     metrics = {"num-examples": samples}
     return Message(content_of({HEAD: head, **beside}, told, metrics), reply_to=message)
 
 
-def reply_with_sums(message: Message, clients: Sequence[Client]) -> Message:
-    """Reply with X'X and X'Y of these clients' samples together; no client's own sums."""
+def send_sums(message: Message, clients: Sequence[Client]) -> Message:
+    """Reply with X'X and X'Y over all training samples of these clients, from which one round finds
+    the ridge head.
+    """
     total = sum_products(clients)
+    metrics = {"num-examples": sum(client.n for client in clients), "counted": total.samples}
     arrays = {GRAM: total.gram, CROSS: total.cross}
-    metrics = {"num-examples": sum(client.n for client in clients), ROWS: total.samples}
-    return Message(content_of(arrays, metrics=metrics), reply_to=message)
+    return Message(content_of(arrays, {}, metrics), reply_to=message)
+
+
+def weigh_move(
+    configuration: RunConfiguration, client: Client, move: Head, samples: int
+) -> NDArray[np.float64]:
+    """A client's part of its node's change: by samples; with privacy, clipped and alike."""
+    privacy = configuration.settings.privacy
+    if privacy is None:
+        return np.asarray(client.n / samples * move)
+    assert privacy.clip is not None
+    whole = move if np.isfinite(move).all() else np.zeros_like(move)  # NaN would tell of a client
+    return np.asarray(clip_move(whole, privacy.clip)[0])
+
+
+def local_noise(configuration: RunConfiguration, shape: tuple[int, ...]) -> NDArray[np.float64]:
+    """What a node adds to its sum of moves: enough for all rounds, whoever is drawn in them."""
+    privacy = configuration.settings.privacy
+    assert privacy is not None
+    assert privacy.clip is not None
+    multiplier = privacy.find_multiplier(configuration.settings.rounds, 1, 1)
+    return np.asarray(multiplier * privacy.clip * draw_secret_noise(shape))
 
 
 def evaluate_clients(
@@ -541,10 +458,10 @@ def evaluate_clients(
     configuration = read_configuration(algorithm, context)
     federation = load_prepared(message, context, load)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
+    memory = ClientMemory.of(message.content, context, federation, configuration)
     pooled = None
     if configuration.algorithm.correction is not None:
         pooled = read_pooled(message.content, federation)
-    memory = ClientMemory.of(message.content, context, federation, configuration)
     keeper = HeadKeeper(context, federation, configuration, round_)
     own = HeadScores()
     theirs = HeadScores()
@@ -583,18 +500,18 @@ class HeadKeeper:
         self, context: Context, federation: Federation, configuration: RunConfiguration, round_: int
     ) -> None:
         self.federation, self.configuration = federation, configuration
-        self.corrects = configuration.algorithm.correction is not None
         self.folder = heads_folder(context.node_config)
         first, step = read_part(context.node_config)
         self.part = f".{first}" if step > 1 else ""
         self.heads: dict[Any, tuple[Head, int]] = {}
+        algorithm = configuration.algorithm
         classes = None if federation.classes is None else list(federation.classes)
         self.about = {
-            "algorithm": configuration.algorithm.name,
+            "algorithm": algorithm.name,
             "round": round_,
             "run": context.run_id,
             "seed": configuration.seed,
-            "bias": configuration.protocol.intercept or self.corrects,
+            "bias": configuration.protocol.intercept or algorithm.correction is not None,
             "classes": classes,
         }
 
@@ -616,10 +533,9 @@ class HeadKeeper:
             return
         samples = {name: n for name, (_, n) in self.heads.items()}
         personal = {name: np.asarray(head, float) for name, (head, _) in self.heads.items()}
-        common = np.asarray(shared, float)
-        intercept = self.configuration.protocol.intercept
-        if self.corrects and not intercept:  # class shares are an intercept of the clients' own
-            common, intercept = np.concatenate([common, np.zeros_like(common[:1])]), True
+        intercept = bool(self.about["bias"])
+        common = np.zeros((data.dimension + intercept, data.outputs))
+        common[: len(shared)] = shared  # class shares add an intercept to clients' own heads alone
         fit: LinearFit | ClassFit
         if data.classes is None:
             own = {name: head[:, 0] for name, head in personal.items()}
@@ -706,7 +622,8 @@ class ClientMemory:
         held = {each: state for each, state in self.versions(client).items() if each < round_}
         last = max((each for each in held if each <= self.saved), default=0)
         held = {each: state for each, state in held.items() if each >= last} | {round_: kept}
-        forms, arrays = {}, {}
+        forms: dict[str, Any] = {}
+        arrays: dict[str, NDArray[Any]] = {}
         for each, state in held.items():
             forms[str(each)], packed = pack_state(state, str(each))
             arrays |= packed

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, one_of, path_of, read_list
 from fedasym.core.numbers import whole
-from fedasym.data.cells import CellKind, Cells, read_cells, read_levels, read_names
+from fedasym.data.cells import CellKind, Cells, read_cells, read_names
 from fedasym.data.federation import Federation
 from fedasym.data.fields import (
     Labels,
@@ -38,7 +38,7 @@ from fedasym.data.fields import (
     take_names,
 )
 from fedasym.data.frames import read_polars
-from fedasym.data.recipe import ABSENT, Recipe
+from fedasym.data.recipe import Recipe
 from fedasym.data.roles import ROLE_KINDS, Role, check_roles, find_reason
 from fedasym.data.samples import Owners, owners_of
 from fedasym.data.splits import TRAIN
@@ -57,6 +57,7 @@ from fedasym.deploy.flower.preparation import (
     SUMS,
     Asked,
     TableAnswer,
+    count_levels,
     sum_numbers,
     vary_within,
 )
@@ -107,13 +108,10 @@ class Policy:
         path = policy_file(node_config)
         told = {} if path is None else read_policy(path)[0]
         rules = {
-            name.removeprefix(PREFIX): split_words(value)
+            name.removeprefix(PREFIX): value
             for name, value in node_config.items()
-            if name.startswith(PREFIX)
+            if name.startswith(PREFIX) or name in ("most-classes", "least-rows")
         }
-        for name in ("most-classes", "least-rows"):
-            if name in node_config:
-                rules[name] = node_config[name]
         policy = cls.read(told | rules)
         own = {"labels": "label", "clients": "client"}  # what the owner names there is allowed
         more = {
@@ -125,7 +123,7 @@ class Policy:
 
     @classmethod
     def read(cls, rules: Mapping[str, Any]) -> Policy:
-        """A policy from its rules as a file names them.
+        """A policy from its rules as a file names them, or with commas as a node config does.
 
         >>> Policy.read({"most-classes": 10}).most_classes
         10
@@ -137,10 +135,11 @@ class Policy:
             if isinstance(known[name].default, int):
                 values[known[name].name] = whole(name, value, least=1)
                 continue
-            listed = read_list(name, value, "give names in a list")
+            words = value.split(",") if isinstance(value, str) else value
+            listed = read_list(name, words, "give names in a list")
             if not all(isinstance(each, str) for each in listed):
                 raise InvalidInput(f"{name} is {value!r}: give names in a list")
-            values[known[name].name] = tuple(listed)
+            values[known[name].name] = tuple(each.strip() for each in listed if each.strip())
         return cls(**values)
 
 
@@ -149,10 +148,10 @@ def policy_file(node_config: Mapping[str, Any]) -> Path | None:
     if named := node_config.get("policy"):
         return path_of("policy", named)
     place = node_config.get("data-path")
-    if not isinstance(place, str) or "\0" in place:
+    if not isinstance(place, str) or not Path(place).name:
         return None
-    beside = Path(place).with_suffix(ENDING) if Path(place).name else None
-    return beside if beside is not None and os.path.isfile(beside) else None
+    beside = Path(place).with_suffix(ENDING)
+    return beside if os.path.isfile(beside) else None  # False, and no error, for odd names
 
 
 def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -171,13 +170,6 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     except InvalidInput as reason:
         raise reason.at(path) from None
     return rules, {name: told[name] for name in PLACES if name in told}
-
-
-def split_words(value: Any) -> list[str]:
-    """Names separated by commas."""
-    if not isinstance(value, str):
-        raise InvalidInput(f"a rule of the node config is {value!r}: give names, with commas")
-    return [each.strip() for each in value.split(",") if each.strip()]
 
 
 @dataclass(frozen=True)
@@ -304,8 +296,9 @@ class OpenTable(NamedTuple):
         """The rows that serve, their labels, clients and split."""
         rules, line = self.table.rules, self.table.held.get("line")
         for name in used:
-            if name not in self.cells:
-                raise NodeFault(Fault.NOT_ALLOWED, f"the recipe has {name!r}: it is not allowed")
+            worded = kinds[name].kind == "category"
+            if name not in self.cells or (worded and not self.table.allows_words(name)):
+                raise NodeFault(Fault.NOT_ALLOWED, f"{name!r} is asked for: it is not allowed")
         check_cells(self.cells, kinds, rules["scale"], line)
         rows, dropped, filled = select_rows(
             len(self.who), self.known, self.names, self.outputs, self.cells, used,
@@ -329,16 +322,10 @@ class OpenTable(NamedTuple):
         categories: dict[str, LevelCounts] = {}
         for name, role in roles.items():
             cells = self.cells[name].take(trained)
-            if role.kind != "category":
+            if role.kind == "category":
+                categories[name] = count_levels(cells, least)
+            else:
                 numbers[name] = sum_numbers(cells)
-                continue
-            if not self.table.allows_words(name):
-                raise NodeFault(Fault.NOT_ALLOWED, f"{name!r} is not among the categories")
-            counts = Counter(ABSENT if each is None else each for each in read_levels(cells))
-            told = {level: n for level, n in counts.items() if n >= least or level == ABSENT}
-            categories[name] = LevelCounts(
-                levels=told, rare=sum(counts.values()) - sum(told.values())
-            )
         target = chosen.labels.target
         return TableSums(
             rows=len(self.who), training=trained.size, dropped=chosen.dropped,
@@ -359,16 +346,13 @@ class OpenTable(NamedTuple):
                 ' of the policy, or say task="regression" where whole numbers are meant as numbers',
             )
         counts = Counter(chosen.labels.values[chosen.train].tolist())
-        check_class_count(policy, len(counts))
+        limit_classes(policy, len(counts))
         return sorted(name for name, n in counts.items() if n >= policy.least_rows)
 
     def prepare(self, recipe: Recipe, classes: tuple[Any, ...] | None) -> Federation:
         """The node's clients with the features of a recipe."""
-        for column in recipe.columns:
-            if column.kind == "category" and not self.table.allows_words(column.name):
-                raise NodeFault(Fault.NOT_ALLOWED, f"{column.name!r} is not among the categories")
-        used = [column.name for column in recipe.columns]
         kinds = {column.name: Role(column.kind) for column in recipe.columns}
+        used = list(kinds)
         rules = dict(self.table.rules)
         named = rules["classes"] if rules["classes"] is not None else classes
         if recipe.target.task == "classification" and named is None:
@@ -384,7 +368,7 @@ class OpenTable(NamedTuple):
             task=recipe.target.task, classes=told["classes"], names=recipe.names,
             personal=recipe.personal, intercept=recipe.intercept, recipe=ours,
         )  # fmt: skip
-        check_class_count(self.table.policy, len(federation.classes or ()))
+        limit_classes(self.table.policy, len(federation.classes or ()))
         return federation
 
 
@@ -416,7 +400,7 @@ def answer_table(table: NodeTable, asked: Asked) -> Federation | TableAnswer:
     return TableAnswer({PRODUCTS: len(X)}, {PRODUCTS: X.T @ X})
 
 
-def check_class_count(policy: Policy, count: int) -> None:
+def limit_classes(policy: Policy, count: int) -> None:
     """Refuse a label with more values than the owner allows."""
     if count > policy.most_classes:
         raise NodeFault(

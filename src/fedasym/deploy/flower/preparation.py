@@ -16,6 +16,7 @@ The recipe is that of one machine to rounding, but for levels that are rare on a
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -24,17 +25,16 @@ import numpy as np
 from flwr.app import RecordDict
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.numbers import flag
-from fedasym.data.cells import CellKind, Cells, Target, cell_numbers
+from fedasym.core.errors import InvalidInput
+from fedasym.data.cells import CellKind, Cells, Target, cell_numbers, read_levels
 from fedasym.data.fields import FLAT_SHARE, choose_levels, drop_combinations, name_apart
-from fedasym.data.recipe import DATES, MISSING_RULES, SCALES, Feature, LeftOut, Recipe, TableColumn
+from fedasym.data.recipe import ABSENT, Feature, LeftOut, Recipe, TableColumn
 from fedasym.data.roles import LEFT_ROLES, ROLE_KINDS, SHARING, Reason, Role
-from fedasym.data.samples import TASKS
 from fedasym.deploy.flower.messages import (
     MALFORMED,
     ColumnLook,
     Fault,
+    LevelCounts,
     NumberSums,
     TableLook,
     TableSums,
@@ -43,7 +43,7 @@ from fedasym.deploy.flower.messages import (
     arrays_in,
     config_in,
     log,
-    read_description,
+    parse_description,
     report_as,
 )
 
@@ -68,31 +68,6 @@ class TableAnswer(NamedTuple):
 
     config: dict[str, Any]
     arrays: dict[str, NDArray[np.float64]] | None = None
-
-
-def read_rules(config: Mapping[str, Any]) -> dict[str, Any]:
-    """How a config wants tables to be read.
-
-    >>> rules = read_rules({"label": "score", "features": "age, hours", "roles": "zip=ignore"})
-    >>> rules["features"], rules["roles"], rules["scale"]
-    (['age', 'hours'], {'zip': ('ignore',)}, 'standard')
-    """
-    for name in ("label", "client", "features", "task", "roles"):
-        if not isinstance(config.get(name, ""), str):
-            raise InvalidInput(f"{name} is {config[name]!r}: give text")
-    columns = [each.strip() for each in config.get("features", "").split(",") if each.strip()]
-    words = [each.partition("=") for each in config.get("roles", "").split(",") if each.strip()]
-    return {
-        "label": config.get("label") or "label",
-        "client": config.get("client") or "client",
-        "features": columns or None,
-        "task": one_of("task", config["task"], TASKS) if config.get("task") else None,
-        "scale": one_of("scale", config.get("scale") or SCALES[0], SCALES),
-        "missing": one_of("missing", config.get("missing") or MISSING_RULES[0], MISSING_RULES),
-        "dates": one_of("dates", config.get("dates") or DATES[0], DATES),
-        "intercept": flag("intercept", config.get("intercept", True)),
-        "roles": {name.strip(): tuple(role.strip().split("+")) for name, _, role in words},
-    }
 
 
 def read_asked(content: RecordDict) -> Asked:
@@ -136,6 +111,13 @@ def sum_numbers(cells: Cells) -> NumberSums:
     )
 
 
+def count_levels(cells: Cells, least: int) -> LevelCounts:
+    """Rows of the levels that have so many, and of all others together; missing ones are told."""
+    counts = Counter(ABSENT if each is None else each for each in read_levels(cells))
+    told = {level: n for level, n in counts.items() if n >= least or level == ABSENT}
+    return LevelCounts(levels=told, rare=sum(counts.values()) - sum(told.values()))
+
+
 # On the server: what the nodes say, added up.
 
 Reading = Callable[[int, RecordDict], Any]
@@ -173,7 +155,7 @@ class Preparation:
 
         def listen(node: int, content: RecordDict) -> Any:
             if content.config_records and LOOK in config_in(content):
-                return read_description(TableLook, content, LOOK)
+                return parse_description(TableLook, content, LOOK)
             return read(node, content)
 
         said, troubles = ask({n: self.words for n in new if n not in self.looks}, listen)
@@ -191,7 +173,7 @@ class Preparation:
         listed = [(name, role.kind, role.fixed) for name, role in roles.items()]
         message = {"step": SUMS, ROLES_KEY: json.dumps(listed)}
         sums, troubles = ask(
-            dict.fromkeys(looks, message), lambda _, c: read_description(TableSums, c, SUMS)
+            dict.fromkeys(looks, message), lambda _, c: parse_description(TableSums, c, SUMS)
         )
         check_sums(sums, roles, troubles)
         if not sums:
@@ -404,8 +386,8 @@ def fit_levels_of(
     counts: dict[str, int] = {}
     unlisted = sum(each.categories[name].rare for each in sums)
     for each in sums:
-        for level, rows in each.categories[name].levels.items():
-            counts[level] = counts.get(level, 0) + rows
+        for level, count in each.categories[name].levels.items():
+            counts[level] = counts.get(level, 0) + count
     n = sum(counts.values()) + unlisted
     absent = any(each.filled.get(name, 0) for each in sums)
     column, parts = choose_levels(name, counts, unlisted, absent, role, rules["intercept"])

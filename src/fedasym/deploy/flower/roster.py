@@ -21,6 +21,7 @@ from flwr.serverapp import Grid
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import plural
+from fedasym.core.privacy import Privacy
 from fedasym.deploy.flower.messages import (
     CONFIG,
     FAULT,
@@ -31,7 +32,7 @@ from fedasym.deploy.flower.messages import (
     check_version,
     log,
 )
-from fedasym.training.plans import cohorts
+from fedasym.training.plans import cohorts, draw_by_chance
 from fedasym.training.twin import COHORT
 
 PAUSE = 0.5  # seconds between two looks for replies
@@ -399,13 +400,18 @@ class NodeRoster:
         }
 
     def draw(
-        self, connected: Iterable[int], seed: int, round_: int, cohort: int | None
+        self,
+        connected: Iterable[int],
+        seed: int,
+        round_: int,
+        cohort: int | None,
+        privacy: Privacy | None = None,
     ) -> dict[int, dict[str, int]]:
         """The clients drawn in a round, of those with training samples on connected nodes, and how
         often each was before.
 
         The same clients as `fedasym.train` draws from the same ones: they depend on the seed, the
-        round and the names alone.
+        round and the names alone. privacy: where it says how; each by itself, or so many of them.
         """
         there = [node for node in sorted(connected) if node in self.nodes]
         able = [
@@ -418,9 +424,12 @@ class NodeRoster:
             return {}
         identities = np.array([int(name, 16) for _, name in able], np.uint64)
         drawn: dict[int, dict[str, int]] = {}
-        for place in cohorts(
-            seed, identities, round_ + 1, min(cohort or COHORT, len(able)), first=round_
-        )[0]:
+        size = min(cohort or COHORT, len(able))
+        if privacy is not None and privacy.sampling == "poisson":
+            places = draw_by_chance(size, seed, identities, round_ + 1, round_)[0]
+        else:
+            places = cohorts(seed, identities, round_ + 1, size, first=round_)[0]
+        for place in places[places >= 0]:
             node, name = able[place]
             drawn.setdefault(node, {})[name] = self.turns[name]
             self.turns[name] += 1

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import astuple
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -21,18 +22,20 @@ from flwr.app import (
 )
 from flwr.serverapp import Grid
 from flwr.serverapp.strategy import Result, Strategy
+from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import whole
+from fedasym.core.privacy import Privacy, Release, spend_together
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe
-from fedasym.deploy.flower.apps import RunConfiguration
+from fedasym.deploy.flower.apps import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
     GRAM,
     HEAD,
-    ROWS,
     SENT,
     Change,
     RefusedReply,
@@ -50,8 +53,7 @@ from fedasym.deploy.flower.messages import (
     shorten_changes,
     unpack_state,
 )
-from fedasym.deploy.flower.nodes import SavedHead
-from fedasym.deploy.flower.preparation import Preparation, Reading, read_rules
+from fedasym.deploy.flower.preparation import Preparation, Reading
 from fedasym.deploy.flower.roster import (
     SILENT,
     Attendance,
@@ -60,16 +62,20 @@ from fedasym.deploy.flower.roster import (
     Node,
     NodeRoster,
     describe_data,
+    is_sample_count,
     log_troubles,
     sort_replies,
 )
 from fedasym.exact.outputs import GramSums
-from fedasym.training.settings import bind_stage, named_settings
-from fedasym.training.twin import add_share, start_head
+from fedasym.models import SavedHead
+from fedasym.training.privacy import clip_move, draw_secret_noise
+from fedasym.training.settings import Settings, bind_stage, named_settings
+from fedasym.training.twin import COHORT, add_share, start_head
 
 Reply = TypeVar("Reply")
 
 
+ROUNDING = 1e-3  # of a budget: what accountants of one round and of all may differ by
 STATE = "federated run"  # the kind of the file that a run goes on from
 FREE = ("rounds", "evaluate_every")  # settings that a resumed run may change
 
@@ -92,8 +98,7 @@ class Personalized(Strategy):
         self.preparation = Preparation(rules, told.min_nodes)
         self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
-        self.head = self.shared  # and what came of it
-        self.sums: dict[int, GramSums] = {}  # of nodes that sent products of their samples
+        self.head: NDArray[Any] = self.shared  # and what came of it
         self.common: Any = None  # what the server keeps between rounds, for most nothing
         self.token = secrets.token_hex(8)  # of this run and of those that go on from it
         self.done = 0  # rounds of the run that this one goes on from
@@ -101,6 +106,7 @@ class Personalized(Strategy):
         self.connected: list[int] = []  # nodes that took part in the round's draw
         self.drawn: dict[int, dict[str, int]] = {}
         self.tested: list[int] = []
+        self.private = PrivateAverage.of(told)
 
     @property
     def rounds(self) -> int:
@@ -134,7 +140,9 @@ class Personalized(Strategy):
         if left <= 0:
             log.info("All %d rounds are done already", self.rounds)
             return Result(arrays=first)
-        return self.start(looking, first, num_rounds=left, timeout=self.timeout)
+        result = self.start(looking, first, num_rounds=left, timeout=self.timeout)
+        result.arrays = result.arrays or head_record(self.head)  # of no round that moved it
+        return result
 
     def meet(self, grid: Grid) -> ArrayRecord:
         """Wait for enough nodes, let them introduce themselves; returns the first shared head."""
@@ -145,7 +153,7 @@ class Personalized(Strategy):
         first = start_head(d, outputs, told.protocol, told.seed, self.precision)
         if not self.done:
             self.head = first
-            self.common = self.stage.init_server(np.asarray(first, np.float64))
+            self.common = self.stage.first_memory(np.asarray(first, np.float64), ())
         elif self.head.shape != first.shape:
             raise InvalidInput(
                 f"{self.state_path} has a head of shape {self.head.shape}, and the nodes' data take"
@@ -211,39 +219,18 @@ class Personalized(Strategy):
         self.head = np.asarray(arrays[HEAD].numpy())
         round_ = server_round + self.done
         self.drawn = {}
-        if told.algorithm.shares_nothing:
+        if told.algorithm.shares_nothing or (self.stage.reads_sums and round_ > 1):
             return []
-        if self.stage.reads_sums:
-            return self.configure_sums(arrays, config, round_)
-        self.drawn = self.roster.draw(connected, told.seed, round_ - 1, told.settings.cohort)
+        cohort = self.able(connected) if self.stage.reads_sums else told.settings.cohort
+        # who takes part in a private round must be nobody's guess: a seed is in the app
+        seed = told.seed if self.private is None else int(self.token, 16)
+        chosen = (seed, round_ - 1, cohort, told.settings.privacy)
+        self.drawn = self.roster.draw(connected, *chosen)
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
             sum(map(len, self.drawn.values())), len(self.drawn), self.able(connected),
             len(connected),
         )  # fmt: skip
-        return [
-            self.message(
-                arrays,
-                {**config, "drawn": list(clients), "turns": list(clients.values())},
-                node,
-                MessageType.TRAIN,
-                round_,
-            )
-            for node, clients in self.drawn.items()
-        ]
-
-    def configure_sums(
-        self, arrays: ArrayRecord, config: ConfigRecord, round_: int
-    ) -> list[Message]:
-        """Ask nodes that have sent none yet for sums of products: all at once, in the first round,
-        and whoever comes later.
-        """
-        for node in self.connected:
-            known = self.roster.nodes[node].clients
-            mine = {name: 0 for name, samples in known.items() if samples}
-            if mine and node not in self.sums:
-                self.drawn[node] = mine
-        log.info("configure_train: Asked %d nodes for sums of products", len(self.drawn))
         return [
             self.message(
                 arrays,
@@ -265,7 +252,7 @@ class Personalized(Strategy):
         self, server_round: int, replies: Iterable[Message]
     ) -> tuple[ArrayRecord | None, MetricRecord | None]:
         """The average by samples of the changes that pass the rules; no change if none does."""
-        if not self.drawn:
+        if not self.drawn and self.private is None:
             return None, None
         if self.stage.reads_sums:
             return self.solve_sums(replies)
@@ -276,22 +263,33 @@ class Personalized(Strategy):
             len(taken),
             len(self.drawn) - len(taken),
         )
-        if not taken:
+        if not taken and self.private is None:
             log.warning(
                 "The shared head stays as it is. If heads have NaN or infinity, lower server-step."
             )
             return None, None
-        changes, cut = shorten_changes(taken, self.configuration.clip)
+        bound = 0.0 if self.private else self.configuration.outlier_bound
+        changes, cut = shorten_changes(taken, bound)
         for node, share in cut.items():
             log.warning(
-                "Node %d sent a change %.3g times too long: shortened (rule: clip)", node, 1 / share
+                "Node %d sent a change %.3g times too long: shortened (rule: outlier-bound)",
+                node,
+                1 / share,
             )
         drawn = sum(len(self.drawn[node]) for node in changes)
         with np.errstate(over="ignore"):
+            moves = {node: (change.step, len(self.drawn[node])) for node, change in changes.items()}
+            mean = (
+                mean_change(changes)
+                if self.private is None
+                else self.private.average(moves, self.shared.shape, able, self.roster.turns)
+            )
+            if mean is None:
+                log.warning("The privacy budget is spent: the shared head stays as it is.")
+                return None, None
             moved, common = self.stage.move_server(
-                self.shared, mean_change(changes), self.common, self.mean_sent(changes),
-                drawn / able,
-            )  # fmt: skip
+                self.shared, mean, self.common, self.mean_sent(changes), drawn / able
+            )
             head = np.asarray(moved).astype(self.precision)
         if not np.isfinite(head).all():
             log.warning(
@@ -307,50 +305,12 @@ class Personalized(Strategy):
             "shortened-nodes": len(cut),
             "change": float(np.linalg.norm(head - self.shared)),
         }
-        return head_record(head), MetricRecord(told)
-
-    def solve_sums(
-        self, replies: Iterable[Message]
-    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
-        """The ridge head of all samples whose sums have come."""
-        taken = self.take(replies, self.drawn, self.sums_in)
-        self.sums |= taken
-        log.info("aggregate_train: %d nodes have sent sums of products", len(self.sums))
-        if not taken:
-            return None, None
-        total = reduce(GramSums.__add__, (self.sums[node] for node in sorted(self.sums)))
-        head = total.solve(self.stage.get("shared_ridge")).astype(self.precision)
-        self.head = head
-        told: dict[str, MetricRecordValues] = {
-            "num-examples": sum(
-                self.roster.nodes[node].clients[name] for node in taken for name in self.drawn[node]
-            ),
-            "clients": sum(len(self.drawn[node]) for node in taken),
-            "failed-nodes": len(self.drawn) - len(taken),
-            "change": float(np.linalg.norm(head - self.shared)),
-        }
-        return head_record(head), MetricRecord(told)
-
-    def sums_in(self, node: int, content: RecordDict) -> GramSums:
-        """A node's sums of products, by the rules."""
-        told = metrics_in(content)
-        known = self.roster.nodes[node].clients
-        count_in(told, "num-examples", sum(known[name] for name in self.drawn[node]))
-        arrays = arrays_in(content)
-        if set(arrays) != {GRAM, CROSS}:
-            raise RefusedReply(
-                f"it sent arrays named {', '.join(map(repr, arrays))} instead of {GRAM!r} and"
-                f" {CROSS!r}"
+        if self.private is not None:
+            told["epsilon"] = self.private.epsilon
+            log.info(
+                "Privacy: epsilon %.4g at delta %g is spent", told["epsilon"], self.private.delta
             )
-        rows = told.get(ROWS)
-        if isinstance(rows, bool) or not isinstance(rows, int) or rows < 1:
-            raise RefusedReply(f"its {ROWS} is {rows!r}: it must be a whole number of at least 1")
-        side = len(self.shared)
-        gram = array_in(arrays[GRAM].data, (side, side), GRAM).astype(np.float64)
-        cross = array_in(arrays[CROSS].data, self.shared.shape, CROSS).astype(np.float64)
-        if not np.allclose(gram, gram.T) or np.any(np.diag(gram) < 0):
-            raise RefusedReply(f"its {GRAM} is no sum of squares: it is not symmetric")
-        return GramSums(rows, gram, cross, self.configuration.protocol.intercept)
+        return head_record(head), MetricRecord(told)
 
     def change_in(self, node: int, content: RecordDict) -> Change:
         """A node's change of the shared head, by the rules."""
@@ -374,9 +334,40 @@ class Personalized(Strategy):
         sent = unpack_state(form, SENT, read) if beside else None
         return Change(head.astype(np.float64) - self.shared, samples, sent)
 
+    def solve_sums(
+        self, replies: Iterable[Message]
+    ) -> tuple[ArrayRecord | None, MetricRecord | None]:
+        """The ridge head of all nodes' samples, from the sums of products that they send."""
+        taken = self.take(replies, self.drawn, self.sums_in)
+        if not taken:
+            log.warning("No node has sent its sums: the shared head stays as it is")
+            return None, None
+        total = reduce(GramSums.__add__, taken.values())
+        self.head = np.asarray(total.solve(self.stage.get("shared_ridge")), self.precision)
+        told: dict[str, MetricRecordValues] = {
+            "num-examples": total.samples,
+            "clients": sum(len(self.drawn[node]) for node in taken),
+            "failed-nodes": len(self.drawn) - len(taken),
+        }
+        return head_record(self.head), MetricRecord(told)
+
+    def sums_in(self, node: int, content: RecordDict) -> GramSums:
+        """A node's sums of products, by the rules: symmetric, with no square below 0."""
+        known = self.roster.nodes[node].clients
+        told = metrics_in(content)
+        count_in(told, "num-examples", sum(known[name] for name in self.drawn[node]))
+        arrays, (p, outputs) = arrays_in(content), self.shared.shape
+        gram = array_in(arrays[GRAM].data, (p, p), GRAM).astype(np.float64)
+        cross = array_in(arrays[CROSS].data, (p, outputs), CROSS).astype(np.float64)
+        if not np.allclose(gram, gram.T) or (np.diag(gram) < 0).any():
+            raise RefusedReply("its sums of products are not symmetric, or squares are below 0")
+        if not is_sample_count(told.get("counted")):
+            raise RefusedReply(f"its counted is {told.get('counted')!r}: it must be a count")
+        return GramSums(told["counted"], gram, cross, self.configuration.protocol.intercept)
+
     def mean_sent(self, changes: Mapping[int, Change]) -> Any:
         """The mean by samples of what clients sent beside their models."""
-        n = sum(change.samples for change in changes.values())
+        n = max(sum(change.samples for change in changes.values()), 1)
         sent: Any = None
         for _, change in sorted(changes.items()):
             sent = add_share(sent, change.samples / n, change.sent)
@@ -390,7 +381,7 @@ class Personalized(Strategy):
         self.tested = self.present(grid) if round_ in self.configuration.settings.evaluated else []
         if self.tested:
             log.info("configure_evaluate: Asked all %d nodes", len(self.tested))
-        told: dict[str, Any] = {**config}
+        told = dict(config)
         if self.configuration.algorithm.correction is not None:
             told["labels"] = self.roster.class_totals()
         return [
@@ -492,6 +483,7 @@ class Personalized(Strategy):
             "common": form,
             "recipe": None if recipe is None else recipe.to_json(),
             "classes": self.preparation.classes,
+            "releases": None if self.private is None else self.private.to_json(),
         }
         write_arrays(self.state_path, STATE, {HEAD: self.head, **arrays}, about)
         self.saved = round_
@@ -509,15 +501,21 @@ class Personalized(Strategy):
                 f"{self.state_path} is of a run with {other[0]} {about.get(other[0])!r}, and this"
                 f" one has {ours[other[0]]!r}: resume with the same, or name another shared-path"
             )
-        self.head = arrays[HEAD]
-        self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
-        self.done = self.saved = int(about["round"])
-        self.token = str(about["token"])
-        self.roster.turns.update(about["turns"])
-        if about["recipe"] is not None:
-            self.preparation.recipe = Recipe.from_json(about["recipe"])
-        if about["classes"] is not None:
-            self.preparation.classes = tuple(about["classes"])
+        try:
+            self.head = arrays[HEAD]
+            self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
+            self.done = self.saved = whole("round", about["round"], least=1)
+            self.token = str(about["token"])
+            self.roster.turns.update({str(name): int(n) for name, n in about["turns"].items()})
+            if self.private is not None:
+                self.private.resume(about["releases"])
+            told, classes = about["recipe"], about["classes"]
+            self.preparation.recipe = None if told is None else Recipe.from_json(told)
+            self.preparation.classes = None if classes is None else tuple(classes)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            raise InvalidInput(
+                f"{self.state_path} is damaged: its parts do not fit together; leave out resume"
+            ) from None
         log.info("Resuming after round %d of %d", self.done, self.rounds)
 
     def save(self) -> Path:
@@ -542,6 +540,12 @@ class Personalized(Strategy):
             "round": round_,
             "seed": told.seed,
         }
+        if self.private is not None:
+            about["privacy"] = {
+                "epsilon": self.private.epsilon,
+                "delta": self.private.delta,
+                "noise": "node" if told.noise_on_nodes else "server",
+            }
         return SavedHead(self.head, about).save(self.path)
 
     @property
@@ -559,6 +563,83 @@ class Personalized(Strategy):
     def precision(self) -> str:
         """Of the heads that are sent."""
         return self.configuration.precision
+
+
+class PrivateAverage:
+    """The server's part in private rounds: it plans the noise, adds it unless nodes do, and counts
+    what is spent, round by round, whoever is connected.
+    """
+
+    def __init__(self, settings: Settings, privacy: Privacy, noise_on_nodes: bool) -> None:
+        self.settings, self.privacy, self.noise_on_nodes = settings, privacy, noise_on_nodes
+        self.multiplier: float | None = None
+        self.releases: list[Release] = []
+
+    @classmethod
+    def of(cls, told: RunConfiguration) -> PrivateAverage | None:
+        """Of a run; None where it is not private."""
+        privacy = told.settings.privacy
+        return None if privacy is None else cls(told.settings, privacy, told.noise_on_nodes)
+
+    @property
+    def delta(self) -> float:
+        """Of the budget."""
+        return self.privacy.delta
+
+    @property
+    def epsilon(self) -> float:
+        """What is spent so far."""
+        return spend_together(self.releases, self.delta) if self.releases else 0.0
+
+    def average(
+        self,
+        moves: Mapping[int, tuple[NDArray[np.float64], int]],
+        shape: tuple[int, ...],
+        able: int,
+        turns: Mapping[str, int],
+    ) -> NDArray[np.float64] | None:
+        """The sum of the nodes' moves over the expected cohort, with noise; None where the budget
+        is spent, as nodes left or rounds were added.
+
+        moves: by node, with how many clients it is the sum of, which bounds its length. able:
+        clients that may be drawn. turns: how often each was.
+        """
+        clip = float(self.privacy.clip or 0.0)
+        cohort = min(self.settings.cohort or COHORT, able)
+        total = np.zeros(shape)
+        for _, (move, clients) in sorted(moves.items()):
+            total += move if self.noise_on_nodes else clip_move(move, clients * clip)[0]
+        if self.noise_on_nodes:
+            # the server knows who was drawn, so that drawing hides nobody
+            z = self.privacy.find_multiplier(self.settings.rounds, 1, 1)
+            self.releases = [Release(z, "poisson", max(turns.values(), default=0), 1, 1)]
+            return total / cohort
+        if self.multiplier is None:
+            found = self.privacy.find_multiplier(self.settings.rounds, cohort, able)
+            self.multiplier = found
+            log.info("Privacy: noise multiplier %.4g, updates clipped at %.4g", found, clip)
+        release = Release(self.multiplier, self.privacy.sampling, 1, cohort, able)
+        if self.exceeds(release):
+            return None
+        self.releases.append(release)
+        return np.asarray((total + self.multiplier * clip * draw_secret_noise(shape)) / cohort)
+
+    def exceeds(self, release: Release) -> bool:
+        """Whether one more release would spend more than the budget."""
+        budget = self.privacy.epsilon
+        if budget is None:
+            return False
+        return spend_together([*self.releases, release], self.delta) > budget * (1 + ROUNDING)
+
+    def to_json(self) -> list[list[Any]]:
+        """What was released, for a run that goes on."""
+        return [list(astuple(each)) for each in self.releases]
+
+    def resume(self, releases: list[list[Any]]) -> None:
+        """Go on from what was released before."""
+        self.releases = [Release(*each) for each in releases]
+        if self.releases and not self.noise_on_nodes:
+            self.multiplier = self.releases[-1].multiplier
 
 
 def head_record(head: Any) -> ArrayRecord:
