@@ -101,9 +101,9 @@ def estimate_worlds(data: dict[str, np.ndarray]) -> list[fa.Population]:
     return worlds
 
 
-def show(title: str, table: np.ndarray, form: str) -> None:
+def show(title: str, table: np.ndarray, cohorts: list[int], form: str) -> None:
     """Rows are local steps, columns cohorts."""
-    print(f"\n{title}\n{'steps':>8}" + "".join(f"{f'cohort {D}':>12}" for D in COHORTS))
+    print(f"\n{title}\n{'steps':>8}" + "".join(f"{f'cohort {D}':>12}" for D in cohorts))
     for K, row in zip(STEPS, table, strict=True):
         print(f"{K:>8}" + "".join(f"{format(value, form):>12}" for value in row), flush=True)
 
@@ -121,10 +121,11 @@ def main() -> None:
     heads, step = Heads(data), 1 / largest_eigenvalue(data)
     m = len(np.unique(data["client"]))
     sizes = np.bincount(np.unique(data["client"][data["split"] == 0], return_inverse=True)[1])
+    cohorts = [D for D in COHORTS if m >= D]
     print(f"{m} clients of {sizes.min()} to {sizes.max()} training samples, step {step:.4g}")
     grid: dict[str, Any] = {
-        "rounds": [told.sent // D for D in COHORTS],
-        "cohort": list(COHORTS),
+        "rounds": [told.sent // D for D in cohorts],
+        "cohort": cohorts,
         "local_steps": np.array(STEPS)[:, None],
         "server_step": step,
         "clients": m,
@@ -137,7 +138,7 @@ def main() -> None:
         axis=0,
     )
     best = np.unravel_index(int(np.argmin(predicted)), predicted.shape)
-    show("predicted loss of rtfa over the least", predicted, ".3f")
+    show("predicted loss of rtfa over the least", predicted, cohorts, ".3f")
     classes = int(data["y"].max()) + 1
     common = {"clients": data["client"], "split": data["split"], "intercept": False}
     squares = fa.Federation.from_arrays(
@@ -150,7 +151,7 @@ def main() -> None:
         rate = step if federation is squares else 2 * step
         own, shared = np.zeros(predicted.shape), np.zeros(predicted.shape)
         for i, K in enumerate(STEPS):
-            for j, D in enumerate(COHORTS):
+            for j, D in enumerate(cohorts):
                 run = fa.train(
                     "fedavg" if federation is squares else "rtfa", federation, rounds=told.sent // D,
                     cohort=D, local_steps=K, server_step=rate, local_step=rate, ridge=0.01,
@@ -160,11 +161,11 @@ def main() -> None:
                     shared[i, j], own[i, j] = heads.accuracy(run.shared)
                 else:
                     shared[i, j], own[i, j] = run.shared_accuracy[-1], run.accuracy[-1]
-        show(f"{name}: test accuracy of personal heads, %", 100 * own, ".2f")
-        show(f"{name}: test accuracy of the shared head, %", 100 * shared, ".2f")
+        show(f"{name}: test accuracy of personal heads, %", 100 * own, cohorts, ".2f")
+        show(f"{name}: test accuracy of the shared head, %", 100 * shared, cohorts, ".2f")
         print(
             f"{name}: best of the grid {100 * own.max():.2f} %, at the predicted best"
-            f" ({STEPS[best[0]]} steps, cohorts of {COHORTS[best[1]]}) {100 * own[best]:.2f} %:"
+            f" ({STEPS[best[0]]} steps, cohorts of {cohorts[best[1]]}) {100 * own[best]:.2f} %:"
             f" {100 * (own.max() - own[best]):.2f} points below"
         )
     if told.private:

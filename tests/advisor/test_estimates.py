@@ -9,7 +9,7 @@ import scipy.stats
 import fedasym as fa
 from fedasym.advisor import statistics
 from fedasym.advisor.data import read_clients
-from fedasym.advisor.estimates import find_structure, pool_and_estimate
+from fedasym.advisor.estimates import pool_and_estimate
 from fedasym.advisor.federated import (
     combine_summaries,
     first_variances,
@@ -18,6 +18,7 @@ from fedasym.advisor.federated import (
 )
 from fedasym.advisor.moments import combine_products, fit_variances
 from fedasym.advisor.statistics import kappa_of, spectrum_of
+from fedasym.advisor.structure import find_structure
 from fedasym.exact.clients import gather_clients as clients_of
 from fedasym.exact.profile_likelihood import EXACT, RatioWindow, even_points, likelihood_surface
 from fedasym.exact.reml import estimate_variances

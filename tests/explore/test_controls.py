@@ -216,6 +216,7 @@ EXTREMES = """(() => {
     const atoms = draw(["1@1", "0@0.5,2@0.5", "1e-6@0.5,1e6@0.5", "3@1"]), kind = draw(Object.keys(KINDS));
     const change = { kind, atoms, member: random() < 0.5, among: draw(Object.keys(AMONG)) };
     for (const { key, slider, least, most } of CONTROLS) {
+      if (ROUNDED.includes(key)) continue; // of a tab of their own
       change[key] = random() < 0.2 ? draw([least, most]) : slider.at(Math.floor(random() * (slider.count + 1)));
     }
     set(change, "test", { settle: false });

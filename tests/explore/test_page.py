@@ -77,6 +77,8 @@ def test_it_opens_without_network_and_asks_for_nothing(page, static):
 def test_tabs_by_keyboard(page):
     page.run('document.getElementById("tab-theory").focus()')
     page.press("ArrowRight", 39)
+    assert page.run("document.activeElement.id") == "tab-rounds"
+    page.press("ArrowRight", 39)
     assert (
         page.run('document.activeElement.id + document.getElementById("panel-data").hidden')
         == "tab-datafalse"
@@ -96,7 +98,7 @@ def test_everything_has_a_name_and_words(page):
     )
     assert unnamed == []
     figures = page.run(
-        '[...document.querySelectorAll(".drawing > svg")].map((each) =>'
+        '[...document.querySelectorAll("#panel-theory .drawing > svg")].map((each) =>'
         ' each.getAttribute("aria-label"))'
     )
     assert len(figures) == 4

@@ -61,9 +61,6 @@ from fedasym.advisor.data import (
 from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
 from fedasym.advisor.estimates import (
     Estimates,
-    Structure,
-    estimate_power,
-    find_structure,
     held_out_squares,
     pool_and_estimate,
     weights_by_feature,
@@ -79,6 +76,7 @@ from fedasym.advisor.predictions import (
     predict_steps,
 )
 from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covariance
+from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals, three_digits
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP

@@ -1,7 +1,14 @@
-"""Doubts and what they look at; the first: too few of anything, thresholds, assumptions."""
+"""Doubts and what they look at; the first: too few of anything, thresholds, assumptions.
+
+Whether clients vary: the score of a client's own noise^2 and radius^2 (relative to the common ones)
+over its Fisher information estimates by how much it deviates; deviations larger than their errors,
+over all clients, are variation. Errors count the tails of the residuals and whatever else widens
+squares within a client.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from functools import cached_property
@@ -9,10 +16,17 @@ from functools import cached_property
 import numpy as np
 
 from fedasym.advisor.crosscheck import RidgeCurves
-from fedasym.advisor.estimates import Estimates, Structure
-from fedasym.advisor.moments import AxisVariances, Variation, estimate_variation
+from fedasym.advisor.estimates import Estimates
+from fedasym.advisor.moments import AxisVariances, kurtosis_of
 from fedasym.advisor.predictions import Prediction
-from fedasym.advisor.statistics import ALIKE_FEATURES, Summary, covariance_difference
+from fedasym.advisor.statistics import (
+    ALIKE_FEATURES,
+    Summary,
+    covariance_difference,
+    field_owners,
+    stack_field,
+)
+from fedasym.advisor.structure import Structure
 from fedasym.core.numbers import Array
 
 FEW_CLIENTS, FEW_SAMPLES = 10, 5
@@ -30,6 +44,78 @@ class Check(StrEnum):
     LINK = "link"  # the labels do not follow a logistic law
     TRAINED_FEATURES = "trained features"  # levels on training samples are optimistic
     CLASS_SHARES = "class shares differ"
+
+
+@dataclass(frozen=True)
+class Variation:
+    """How surely noise^2 and radius^2 vary (standard deviations), and how much (relative)."""
+
+    noise_z: float
+    noise_cv: float
+    radius_z: float
+    radius_cv: float
+
+
+def estimate_variation(summaries: Sequence[Summary], about: AxisVariances) -> Variation:
+    """From squares along axes and their common variances."""
+    wide = squares_excess(summaries, about) * (1 + max(kurtosis_of(summaries)[0], 0.0) / 2)
+    scores, J = fisher(summaries, about)
+    # elsewhere a client's own noise and radius cannot be told apart
+    apart = np.linalg.det(J) > 1e-3 * J[:, 0, 0] * J[:, 1, 1]
+    if apart.sum() < 2:
+        return Variation(0.0, 0.0, 0.0, 0.0)
+    inverse = np.linalg.inv(J[apart])
+    moves = (inverse @ scores[apart, :, None])[:, :, 0]
+    errors = wide * np.diagonal(inverse, axis1=1, axis2=2)
+    (noise_z, noise_cv), (radius_z, radius_cv) = map(excess_spread, moves.T, errors.T)
+    return Variation(noise_z, noise_cv, radius_z, radius_cv)
+
+
+def fisher(summaries: Sequence[Summary], about: AxisVariances) -> tuple[Array, Array]:
+    """Scores (m, 2) and information (m, 2, 2) of each client's (log noise^2, log radius^2) at the
+    common values.
+    """
+    owner, m = field_owners(summaries), len(summaries)
+    x, residual = stack_field(summaries, "power"), stack_field(summaries, "residual")
+    v = np.maximum(about.noise2 + about.spread2 * x / summaries[0].dimension, 1e-300)
+    parts = np.stack([about.noise2 / v, 1 - about.noise2 / v])
+
+    def add_up(values: Array) -> Array:
+        return np.bincount(owner, values, m) / 2
+
+    scores = np.stack([add_up(part * (residual / v - 1)) for part in parts], axis=1)
+    information = np.stack([[add_up(a * b) for a in parts] for b in parts]).transpose(2, 0, 1)
+    if about.noise2 > 0:
+        extra = np.array([each.samples - each.power.size for each in summaries], dtype=float)
+        rest = np.array([each.rest for each in summaries])
+        scores[:, 0] += np.where(extra, rest / about.noise2 - extra, 0.0) / 2
+        information[:, 0, 0] += extra / 2
+    return scores, np.asarray(information)
+
+
+def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
+    """Whether squared deviations exceed their errors, and by how much, weighted by precision."""
+    middle = np.average(moves, weights=1 / errors2)
+    ratio = (moves - middle) ** 2 / errors2
+    z = float((ratio - 1).sum() / np.sqrt(2 * ratio.size))
+    weight = errors2**-2
+    size = float((weight * ((moves - middle) ** 2 - errors2)).sum() / weight.sum())
+    return z, float(np.sqrt(max(size, 0.0)))
+
+
+def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
+    """Variance of squares within clients over the Gaussian one: 1, or more with products."""
+    several = [client for client in summaries if client.power.size > 1]
+    if not several:
+        return 1.0
+    owner, x = field_owners(several), stack_field(several, "power")
+    v = np.maximum(about.noise2 + about.spread2 * x / several[0].dimension, 1e-300)
+    ratio = stack_field(several, "residual") / v
+    count = np.bincount(owner)
+    mean = np.bincount(owner, ratio) / count
+    above = float(((ratio - mean[owner]) ** 2).sum())
+    below = float((2 * (count - 1) * mean**2).sum())
+    return max(above / below, 1.0) if below > 0 else 1.0
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Variances from squares along axes and products across clients, and whether clients vary.
+"""Variances from squares along axes and products across clients.
 
 Two variances (section 8.2, weighted): E p_k = noise^2 + spread^2 x_k/d. The normal equations with
 the weights 1/v_k^2, v_k the fitted mean, are those of maximum likelihood; they need nothing but
@@ -11,11 +11,6 @@ axes. What clients share shows in products across clients: with g_i = X_i'W_i y_
 X_i, E g_i'g_j = (b^2/d) tr T_i T_j, for a shared optimum of length b without preferred directions,
 and radius^2 = norm^2 - b^2. W_i = (noise^2 + norm^2 X_i X_i'/d)^{-1} makes it sharp. A client sends
 g_i and T_i times a few random vectors that all share: tr T_i T_j is the mean of w'T_i T_j w.
-
-Variation: the score of a client's own noise^2 and radius^2 (relative to the common ones) over its
-Fisher information estimates by how much it deviates; deviations larger than their errors, over all
-clients, are variation. Errors count the tails of the residuals and whatever else widens squares
-within a client.
 
 Of the clients at hand: a prediction is the mean over a population; what is compared with it are so
 many clients with so many features. Their samples make the estimates as well, so that the two errors
@@ -244,78 +239,6 @@ def sum_across(vectors: Array) -> tuple[float, Array]:
     own = (vectors**2).sum((1, 2))
     mine = 2 * ((vectors * total).sum((1, 2)) - own)
     return float((total**2).sum() - own.sum()), np.asarray(mine)
-
-
-@dataclass(frozen=True)
-class Variation:
-    """How surely noise^2 and radius^2 vary (standard deviations), and how much (relative)."""
-
-    noise_z: float
-    noise_cv: float
-    radius_z: float
-    radius_cv: float
-
-
-def estimate_variation(summaries: Sequence[Summary], about: AxisVariances) -> Variation:
-    """From squares along axes and their common variances."""
-    wide = squares_excess(summaries, about) * (1 + max(kurtosis_of(summaries)[0], 0.0) / 2)
-    scores, J = fisher(summaries, about)
-    # elsewhere a client's own noise and radius cannot be told apart
-    apart = np.linalg.det(J) > 1e-3 * J[:, 0, 0] * J[:, 1, 1]
-    if apart.sum() < 2:
-        return Variation(0.0, 0.0, 0.0, 0.0)
-    inverse = np.linalg.inv(J[apart])
-    moves = (inverse @ scores[apart, :, None])[:, :, 0]
-    errors = wide * np.diagonal(inverse, axis1=1, axis2=2)
-    (noise_z, noise_cv), (radius_z, radius_cv) = map(excess_spread, moves.T, errors.T)
-    return Variation(noise_z, noise_cv, radius_z, radius_cv)
-
-
-def fisher(summaries: Sequence[Summary], about: AxisVariances) -> tuple[Array, Array]:
-    """Scores (m, 2) and information (m, 2, 2) of each client's (log noise^2, log radius^2) at the
-    common values.
-    """
-    owner, m = field_owners(summaries), len(summaries)
-    x, residual = stack_field(summaries, "power"), stack_field(summaries, "residual")
-    v = np.maximum(about.noise2 + about.spread2 * x / summaries[0].dimension, 1e-300)
-    parts = np.stack([about.noise2 / v, 1 - about.noise2 / v])
-
-    def add_up(values: Array) -> Array:
-        return np.bincount(owner, values, m) / 2
-
-    scores = np.stack([add_up(part * (residual / v - 1)) for part in parts], axis=1)
-    information = np.stack([[add_up(a * b) for a in parts] for b in parts]).transpose(2, 0, 1)
-    if about.noise2 > 0:
-        extra = np.array([each.samples - each.power.size for each in summaries], dtype=float)
-        rest = np.array([each.rest for each in summaries])
-        scores[:, 0] += np.where(extra, rest / about.noise2 - extra, 0.0) / 2
-        information[:, 0, 0] += extra / 2
-    return scores, np.asarray(information)
-
-
-def excess_spread(moves: Array, errors2: Array) -> tuple[float, float]:
-    """Whether squared deviations exceed their errors, and by how much, weighted by precision."""
-    middle = np.average(moves, weights=1 / errors2)
-    ratio = (moves - middle) ** 2 / errors2
-    z = float((ratio - 1).sum() / np.sqrt(2 * ratio.size))
-    weight = errors2**-2
-    size = float((weight * ((moves - middle) ** 2 - errors2)).sum() / weight.sum())
-    return z, float(np.sqrt(max(size, 0.0)))
-
-
-def squares_excess(summaries: Sequence[Summary], about: AxisVariances) -> float:
-    """Variance of squares within clients over the Gaussian one: 1, or more with products."""
-    several = [client for client in summaries if client.power.size > 1]
-    if not several:
-        return 1.0
-    owner, x = field_owners(several), stack_field(several, "power")
-    v = np.maximum(about.noise2 + about.spread2 * x / several[0].dimension, 1e-300)
-    ratio = stack_field(several, "residual") / v
-    count = np.bincount(owner)
-    mean = np.bincount(owner, ratio) / count
-    above = float(((ratio - mean[owner]) ** 2).sum())
-    below = float((2 * (count - 1) * mean**2).sum())
-    return max(above / below, 1.0) if below > 0 else 1.0
 
 
 def kurtosis_of(summaries: Sequence[Summary]) -> tuple[float, float]:

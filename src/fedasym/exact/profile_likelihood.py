@@ -37,7 +37,7 @@ from fedasym.exact.reml import FLAT_RATIO, RATIO_SPAN
 
 MOST_THREADS = 4
 Answer = TypeVar("Answer")
-BLOCK = 512  # rows weighed at once, and added up in the precision they are kept in
+BLOCK = 2048  # rows weighed at once, and added up in the precision they are kept in
 SEGMENTS = 4  # of the rows, added up apart: the same sum on every machine
 DEEP = 20.0  # a deviance this far above the least counts for nothing
 FINE_RATIOS = 4001

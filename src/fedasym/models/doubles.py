@@ -33,6 +33,7 @@ from fedasym.models.laws import (
     Scales,
     ShareLaw,
     estimate_number_laws,
+    powers_of,
 )
 
 KIND = "double"
@@ -209,8 +210,10 @@ class Double:
         if not self.resamples:
             return self
         assert isinstance(self.laws, ClassLaws)
-        train = replace(self.laws.train, residuals=None, codes=None)
-        held = replace(self.laws.held, residuals=None, codes=None) if self.laws.distinct else train
+        train = replace(self.laws.train, residuals=None, codes=None, nearest=None)
+        held = train
+        if self.laws.distinct:
+            held = replace(self.laws.held, residuals=None, codes=None, nearest=None)
         return calibrate(replace(self, laws=replace(self.laws, train=train, held=held)))
 
     def save(self, path: str | Path, *, coordinates: bool = False) -> Path:
@@ -420,15 +423,37 @@ def read_rows(federation: Federation) -> FlatRows:
 
 def probe(rows: FlatRows, classes: int | None) -> tuple[Array, Array]:
     """Least-squares heads on held-out samples of up to MOST_CALIBRATED clients, and standard errors
-    over clients: the shared one, then local and personalised ones along ridges.
+    over clients: the shared one, then local and personalised ones along ridges; and all of them
+    once more with half of the training samples, so that scales must get the change right too.
     """
     clients = np.unique(rows.owner)
-    chosen = clients[
-        np.linspace(0, len(clients) - 1, min(len(clients), MOST_CALIBRATED)).astype(int)
-    ]
+    few = min(len(clients), MOST_CALIBRATED)
+    chosen = clients[np.linspace(0, len(clients) - 1, few).astype(int)]
     kept = np.isin(rows.owner, chosen)
     owner = np.searchsorted(chosen, rows.owner[kept])
-    board = HeldOut.of(rows.x[kept], rows.y[kept], owner, rows.split[kept], classes)
+    some = FlatRows(rows.x[kept], rows.y[kept], owner, rows.split[kept])
+    found = [probe_heads(each, classes) for each in (some, halve_training(some))]
+    known = [each[:, np.isfinite(each[0])] for each in found]
+    means = np.concatenate([each.mean(1) for each in known])
+    errors = [each.std(1) / np.sqrt(max(each.shape[1], 1)) for each in known]
+    return means, np.concatenate(errors)
+
+
+def halve_training(rows: FlatRows) -> FlatRows:
+    """Every second training sample of each client, and all that are held out."""
+    train = np.flatnonzero(rows.split == 0)
+    order = train[np.argsort(rows.owner[train], kind="stable")]
+    owner = rows.owner[order]
+    place = np.arange(len(order)) - np.searchsorted(owner, owner)
+    kept = rows.split > 0
+    kept[order[place % 2 == 0]] = True
+    features, labels, who, split = (np.asarray(part)[kept] for part in rows)
+    return FlatRows(features, labels, who, split)
+
+
+def probe_heads(rows: FlatRows, classes: int | None) -> Array:
+    """Held-out scores (probes, clients)."""
+    board = HeldOut.of(*rows, classes)
     filters = [lambda x, ridge=ridge * board.scale: np.asarray(x / (x + ridge)) for ridge in PROBED]
     curves = [
         board.curve(board.pooled, [np.zeros_like]),
@@ -437,9 +462,7 @@ def probe(rows: FlatRows, classes: int | None) -> tuple[Array, Array]:
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a client without held-out samples
-        found = np.nanmean(np.concatenate(curves), axis=2)
-    known = found[:, np.isfinite(found[0])]
-    return known.mean(1), known.std(1) / np.sqrt(max(known.shape[1], 1))
+        return np.asarray(np.nanmean(np.concatenate(curves), axis=2))
 
 
 def name_probes(values: Array, lower: bool) -> dict[str, float]:
@@ -449,7 +472,7 @@ def name_probes(values: Array, lower: bool) -> dict[str, float]:
     return {
         "fedavg": float(values[0]),
         "local_ridge": float(best(values[1 : k + 1])),
-        "rtfa": float(best(values[k + 1 :])),
+        "rtfa": float(best(values[k + 1 : 2 * k + 1])),
     }
 
 
@@ -519,14 +542,6 @@ def class_shifts(laws: ClassLaws) -> tuple[Interval, Interval, Interval]:
         shifts.append(Interval(*(float(np.sqrt(max(each, 0.0))) for each in (power[0], low, high))))
     label = Interval(laws.shares.alpha, laws.shares.low, laws.shares.high)
     return label, shifts[0], shifts[1]
-
-
-def powers_of(sums: Array) -> Array:
-    """The variances of common effects and of those by class, per direction."""
-    top, below, squares, free = sums.T
-    common = np.divide(top, below, out=np.zeros_like(top), where=below > 0)
-    both = np.divide(squares, free, out=np.zeros_like(top), where=free > 0)
-    return np.stack([common, both - np.maximum(common, 0.0)], axis=1)
 
 
 def resemble_numbers(

@@ -10,8 +10,9 @@ with client effects a_i, common to its classes, and b_ic, one per class. A miscl
 not lie in the tail of its class: it lies in another class. So its first r coordinates are a mixture
 over the class k that the nearest mean says: about rho m_c where k = c, else about u m_c + v m_k.
 Instead they may be resampled from all clients' residuals of the class. The rest is Gaussian given
-the coordinates. Samples that a network was trained on have a law of their own, and held-out ones
-another. Class shares are Dirichlet-multinomial.
+the coordinates; where features are not a trained network's, whole residuals are resampled. Samples
+that a network was trained on have a law of their own, and held-out ones another. Class shares are
+Dirichlet-multinomial.
 
 Numbers: y = x'(theta + d_i) + noise with variance components by feature, and features that are
 Gaussian within clients, about client means that are Gaussian too.
@@ -43,8 +44,8 @@ NEARNESS = 0.15  # of the middle squared distance of two classes: the reach of p
 SHRINKAGE = 0.05  # of a covariance that has as many directions as samples, towards its mean
 LEAST_CELL = 0.05  # a cell that is nearly all of its class says nothing of how clients differ
 DISTINCT = 3.0  # standard errors by which two laws differ
-NOTABLE = 0.02  # and the share of samples nearest to another class
-FARTHER = 0.1  # and the share of squared distances
+FARTHER = 0.1  # and the share of squared distances from the class mean
+LEAST_LAW = 50  # held-out samples that make a law
 BALANCING = 30  # turns in which shares are scaled to the classes' total, and to one
 LOG_TOTAL = (-6.0, 9.0)  # range of the logarithm of a Dirichlet law's total
 
@@ -138,8 +139,8 @@ class CoordinateLaw:
 
     confusion: (K, K) shares of k. pull: rho. blend: u, v. right, wrong: factors of the coordinates'
     covariance where k = c, and else. slope: (r, d - r) of the rest on the coordinates' residual.
-    rest: a factor of what is left. residuals, codes: coordinates less the class mean, and their
-    classes, where they are resampled.
+    rest: a factor of what is left. residuals, codes: coordinates, or all directions, less the class
+    mean (and client effects), their classes, and the nearest ones, where they are resampled.
     """
 
     confusion: Array
@@ -151,6 +152,7 @@ class CoordinateLaw:
     rest: Array
     residuals: Rows | None = None
     codes: Codes | None = None
+    nearest: Codes | None = None
 
     @property
     def errors(self) -> float:
@@ -159,32 +161,33 @@ class CoordinateLaw:
 
 
 def estimate_coordinates(
-    z: Rows, codes: Codes, means: Array, rank: int, known: NDArray[np.bool_], resampled: bool
+    z: Rows, codes: Codes, means: Array, rank: int, nearest: Codes, residuals: Rows | None
 ) -> CoordinateLaw:
-    """From samples in turned coordinates, client effects and all."""
+    """From samples in turned coordinates, client effects and all; nearest: the class whose mean is
+    nearest. residuals: to be resampled, of the coordinates or of all directions.
+    """
     K = len(means)
-    nearest = find_nearest(z, means, known)
     right = nearest == codes
     counts = np.zeros((K, K))
     np.add.at(counts, (codes, nearest), 1.0)
     errors = float(np.mean(~right))
-    own = means[codes]
-    pull = float(np.vdot(z[right], own[right]) / max(np.vdot(own[right], own[right]), 1e-300))
+    first = means[:, :rank].astype(z.dtype)
+    along, own = z[:, :rank], first[codes]
+    pull = float(np.vdot(along[right], own[right]) / max(np.vdot(own[right], own[right]), 1e-30))
     blend = np.array([0.5, 0.5])
     if np.sum(~right) > 5:
-        sides = np.stack([own[~right].ravel(), means[nearest[~right]].ravel()], axis=1)
-        blend = np.linalg.lstsq(sides, z[~right].astype(float).ravel(), rcond=None)[0]
-    centre = np.where(right[:, None], pull * own, blend[0] * own + blend[1] * means[nearest])
-    about = np.asarray(z - centre, dtype=float)[:, :rank]
-    spread = about[right].T @ about[right] / max(int(right.sum()), 1)
+        sides = np.stack([own[~right].ravel(), first[nearest[~right]].ravel()], axis=1)
+        blend = np.linalg.lstsq(sides.astype(float), along[~right].ravel(), rcond=None)[0]
+    centre = np.where(right[:, None], pull * own, blend[0] * own + blend[1] * first[nearest])
+    about = (along - centre).astype(z.dtype)
+    spread = np.asarray(about[right].T @ about[right], float) / max(int(right.sum()), 1)
     wrong = spread
     if np.sum(~right) > 5:
-        off = about[~right]
+        off = about[~right].astype(float)
         wrong = spread * (np.sum(off**2) / len(off) / max(np.trace(spread), 1e-300))
         if len(off) > 3 * rank:
             wrong = 0.9 * off.T @ off / len(off) + 0.1 * wrong
-    base = np.asarray(z[:, :rank] - own[:, :rank], dtype=float) if resampled else about
-    slope, rest = regress_rest(base, np.asarray(z[:, rank:], dtype=float))
+    slope, rest = regress_rest(about if residuals is None else along - own, z[:, rank:])
     return CoordinateLaw(
         smooth_confusions(counts, means[:, :rank], errors),
         pull,
@@ -193,8 +196,9 @@ def estimate_coordinates(
         factor_covariance(wrong),
         slope,
         rest,
-        (z[:, :rank] - own[:, :rank]).astype(np.float32) if resampled else None,
-        codes if resampled else None,
+        None if residuals is None else residuals.astype(np.float32),
+        None if residuals is None else codes,
+        None if residuals is None else nearest,
     )
 
 
@@ -205,16 +209,17 @@ def find_nearest(z: Rows, means: Array, known: NDArray[np.bool_]) -> Codes:
     return np.asarray(away.argmin(1))
 
 
-def regress_rest(base: Array, rest: Array) -> tuple[Array, Array]:
+def regress_rest(base: Rows, rest: Rows) -> tuple[Array, Array]:
     """The slope of the rest on the coordinates' residuals, and a factor of what is left."""
     r, more = base.shape[1], rest.shape[1]
     if not more:
         return np.zeros((r, 0)), np.zeros((0, 0))
-    gram = base.T @ base
+    gram = np.asarray(base.T @ base, float)
     gram[np.diag_indices(r)] += 0.02 * np.trace(gram) / max(r, 1)
-    slope = np.asarray(scipy.linalg.solve(gram, base.T @ rest, assume_a="pos"))
-    left = rest - base @ slope
-    S = left.T @ left / max(len(left), 1)
+    cross = np.asarray(base.T @ rest, float)
+    slope = np.asarray(scipy.linalg.solve(gram, cross, assume_a="pos"))
+    left = rest - base @ slope.astype(base.dtype)
+    S = np.asarray(left.T @ left, float) / max(len(left), 1)
     S = (1 - SHRINKAGE) * S
     S[np.diag_indices(more)] += SHRINKAGE / (1 - SHRINKAGE) * np.trace(S) / more
     return slope, factor_covariance(S)
@@ -281,29 +286,38 @@ class ClassLaws:
         mean = x.mean(0, dtype=float)
         y, who = codes[train], owner[train]
         clients = int(owner.max()) + 1
-        parts = CellMeans.of((x - mean).astype(kind), y, who, classes, clients)
+        parts = CellMeans.of((x - mean.astype(kind)).astype(kind), y, who, classes, clients)
         d = x.shape[1]
+        del x
         S = parts.within + FLOOR * np.trace(parts.within) / d * np.eye(d)
         values, vectors = scipy.linalg.eigh(S)
         values = np.maximum(values, FLOOR * values.mean())
         white = vectors / np.sqrt(values)
         middle = parts.class_means @ white
-        centred = middle[parts.known] - middle[parts.known].mean(0)
-        _, powers, turn = np.linalg.svd(centred, full_matrices=True)
+        between = middle[parts.known] - middle[parts.known].mean(0)
+        _, powers, turn = np.linalg.svd(between, full_matrices=True)
         rank = max(int(np.sum(powers > 1e-6 * max(float(powers[0]), 1e-300))), 1)
         turn = white @ turn.T
         means = parts.class_means @ turn
         common, by_class, sums = parts.effects(turn)
-        z = ((features - mean).astype(kind) @ turn.astype(kind)).astype(kind)
-        laws = [
-            estimate_coordinates(z[rows], codes[rows], means, rank, parts.known, resampled)
-            for rows in choose_samples(
-                find_nearest(z, means, parts.known) == codes,
-                parts.distances((features - mean).astype(kind), codes, train),
-                train,
-                classes,
+        centred = (features - mean.astype(kind)).astype(kind)
+        away = parts.distances(centred, codes, train)
+        z = centred @ turn.astype(kind)
+        del centred
+        nearest = find_nearest(z, means, parts.known)
+        apart = choose_samples(away, train, classes)
+        laws = []
+        for rows in apart:
+            here = z[rows]
+            residuals = None
+            if resampled:
+                residuals = here[:, :rank] - means[codes[rows], :rank].astype(kind)
+            if resampled and len(apart) == 1:  # not Gaussian across the class means either
+                residuals = here - means.astype(kind)[codes]
+                residuals -= parts.shrunken_effects(turn, sums, codes, owner).astype(kind)
+            laws.append(
+                estimate_coordinates(here, codes[rows], means, rank, nearest[rows], residuals)
             )
-        ]
         counts = np.bincount(owner * classes + codes, minlength=clients * classes)
         return cls(
             mean,
@@ -327,27 +341,30 @@ class ClassLaws:
         split = np.repeat(np.tile(np.arange(3, dtype=np.int8), m), sizes.ravel())
         draws = seeded_generator(seed, LABELS).random((len(owner), 1))
         codes = np.sum(draws > np.cumsum(shares, axis=1)[owner, :-1], axis=1)
-        z = self._draw_effects(owner, codes, m, seed, scales.effects)
+        z = np.empty((len(owner), self.means.shape[1]), np.float32)
+        like = codes.copy()
         for part, (law, rows) in enumerate(((self.train, split == 0), (self.held, split > 0))):
-            z[rows] += self._draw_samples(law, codes[rows], seed, part, scales)
+            z[rows], like[rows] = self._draw_samples(law, codes[rows], seed, part, scales)
+        z += self._draw_effects(owner, like, m, seed, scales.effects)
         back = np.linalg.inv(self.turn).astype(np.float32)
         return z @ back + self.mean.astype(np.float32), codes, owner, split
 
     def _draw_effects(
-        self, owner: Owner, codes: Codes, clients: int, seed: int, scale: float
+        self, owner: Owner, like: Codes, clients: int, seed: int, scale: float
     ) -> Rows:
+        """Client effects; what lies in another class looks like that class at this client."""
         rng = seeded_generator(seed, EFFECTS)
-        d, K = self.means.shape[1], len(self.means)
+        K = len(self.means)
         common = rng.standard_normal((clients, self.common.shape[1])) @ self.common.T
-        cells, place = np.unique(owner * K + codes, return_inverse=True)
+        cells, place = np.unique(owner * K + like, return_inverse=True)
         own = rng.standard_normal((len(cells), self.by_class.shape[1])) @ self.by_class.T
         effect = (scale * (own + common[cells // K])).astype(np.float32)
-        return np.asarray(effect[place].reshape(len(owner), d))
+        return np.asarray(effect[place])
 
     def _draw_samples(
         self, law: CoordinateLaw, codes: Codes, seed: int, part: int, scales: Scales
-    ) -> Rows:
-        """What samples have of their own, class means included."""
+    ) -> tuple[Rows, Codes]:
+        """What samples have of their own, class means included, and the class they look like."""
         rng = seeded_generator(seed, COORDINATES, part)
         r, n = self.rank, len(codes)
         means = self.means.astype(np.float32)
@@ -366,14 +383,21 @@ class ClassLaws:
             base = np.where(right, *spread)
         else:
             z = means[codes].copy()
-            base = np.zeros((n, r), np.float32)
+            nearest = codes.copy()
+            base = np.zeros((n, law.residuals.shape[1]), np.float32)
             for kind in np.unique(codes):
                 pool = np.flatnonzero(law.codes == kind)
                 if not self.distinct and pool.size > 1:  # no vector both trains and tests
                     pool = pool[part::2]
                 here = np.flatnonzero(codes == kind)
                 if pool.size:  # another sample of the class, of whichever client
-                    base[here] = law.residuals[rng.choice(pool, here.size)]
+                    chosen = rng.choice(pool, here.size)
+                    base[here] = law.residuals[chosen]
+                    nearest[here] = kind if law.nearest is None else law.nearest[chosen]
+        if base.shape[1] > r:
+            z[:, r:] += np.float32(scales.rest) * base[:, r:]
+            z[:, :r] += np.float32(scales.coordinates) * base[:, :r]
+            return z, nearest
         base = np.float32(scales.coordinates) * base
         z[:, :r] += base
         rng = seeded_generator(seed, REST, part)
@@ -381,24 +405,30 @@ class ClassLaws:
         z[:, r:] += np.float32(scales.rest) * (
             noise @ law.rest.T.astype(np.float32) + base @ law.slope.astype(np.float32)
         )
-        return np.asarray(z)
+        return z, nearest
 
 
-def choose_samples(
-    right: NDArray[np.bool_], away: Array, train: NDArray[np.bool_], classes: int
-) -> list[NDArray[np.bool_]]:
+def choose_samples(away: Array, train: NDArray[np.bool_], classes: int) -> list[NDArray[np.bool_]]:
     """Whose samples make a law: all, or training and held-out ones apart where they differ.
 
-    right: nearest to the mean of their class; away: squared distances from it.
+    away: squared distances from the class mean, in the features' own units: in directions scaled
+    by training samples, those always look nearer where they are few.
     """
-    if np.sum(~train) < max(50, 2 * classes):
+    if np.sum(~train) < max(LEAST_LAW, 2 * classes):
         return [np.ones_like(train)]
-    for values, notable in ((-right.astype(float), NOTABLE), (away / away.mean(), FARTHER)):
-        seen, held = values[train], values[~train]
-        error = np.sqrt(held.var() / held.size + seen.var() / seen.size)
-        if held.mean() - seen.mean() > max(DISTINCT * float(error), notable):
-            return [train, ~train]
+    seen, held = (away[rows] / away.mean() for rows in (train, ~train))
+    error = np.sqrt(held.var() / held.size + seen.var() / seen.size)
+    if held.mean() - seen.mean() > max(DISTINCT * float(error), FARTHER):
+        return [train, ~train]
     return [np.ones_like(train)]
+
+
+def powers_of(sums: Array) -> Array:
+    """The variances of common effects and of those by class, per direction."""
+    top, below, squares, free = sums.T
+    common = np.divide(top, below, out=np.zeros_like(top), where=below > 0)
+    both = np.divide(squares, free, out=np.zeros_like(top), where=free > 0)
+    return np.stack([common, both - np.maximum(common, 0.0)], axis=1)
 
 
 @dataclass(frozen=True, eq=False)
@@ -457,6 +487,19 @@ class CellMeans:
             away[rows] = np.einsum("nd,nd->n", about, about)
         n = np.maximum(self.class_sizes[codes], 2.0)
         return np.where(train, away * (n / (n - 1)) ** 2, away)
+
+    def shrunken_effects(self, turn: Array, sums: Array, codes: Codes, owner: Owner) -> Array:
+        """What each sample has of its client and class, as far as it can be told: the mean of the
+        cell less that of the class, shrunken by what sampling adds to it.
+        """
+        power = float(np.maximum(powers_of(sums.sum(0)[None])[0], 0.0).sum())
+        shrinkage = power / (power + 1 / self.sizes)
+        moves = shrinkage[:, None] * ((self.means - self.class_means[self.code]) @ turn)
+        K = len(self.class_means)
+        keys = self.client * K + self.code
+        place = np.minimum(np.searchsorted(keys, owner * K + codes), len(keys) - 1)
+        known = keys[place] == owner * K + codes
+        return np.where(known[:, None], moves[place], 0.0)
 
     def effects(self, turn: Array) -> tuple[Array, Array, Array]:
         """Factors of the covariances of common effects and of those by class, in turned

@@ -533,6 +533,11 @@ class PrivacyCosts(Result):
     margin: sharing pays where its loss is by this part below that of learning alone.
     pays: from how many clients on it does, by budget; infinite where it never does.
     radius: with that radius, clients without privacy would have as much more loss.
+
+    >>> import fedasym as fa
+    >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
+    >>> fa.privacy_costs(world, rounds=4, dimension=1000, epsilon=4, clients=1000).loss.shape
+    (1, 1)
     """
 
     algorithm: str

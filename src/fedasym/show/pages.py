@@ -29,7 +29,7 @@ from fedasym.show.figures import (
 from fedasym.verbs.losses import WINNER
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
-THEORY = ("theory", "clients", "paths", "predict")
+THEORY = ("theory", "clients", "paths", "predict", "noise", "rounds")
 SCRIPTS = (
     *THEORY,
     "state",
@@ -40,6 +40,7 @@ SCRIPTS = (
     "controls",
     "columns",
     "data",
+    "panel",
     "main",
 )
 

@@ -343,7 +343,7 @@ def mean_filter(moments: Moments, clients: Array) -> MeanFilter:
     if not np.any(np.isfinite(m)):
         return MeanFilter(moments.p[..., None], np.ones(1), m)
     angle = np.arange(1, SEMICIRCLE_NODES + 1) * np.pi / (SEMICIRCLE_NODES + 1)
-    own = np.diagonal(moments.T, axis1=-2, axis2=-1)
+    own = np.maximum(np.diagonal(moments.T, axis1=-2, axis2=-1), 0)
     # beyond, some node would be below 0: so few clients have another law
     radius = np.minimum(2 * np.sqrt(own / m[..., None]), 0.9 * moments.p)
     x = moments.p[..., None] + radius[..., None] * np.cos(angle)

@@ -23,7 +23,7 @@ function makeControls(set) {
   for (const radio of document.getElementsByName("member")) {
     radio.addEventListener("change", () => set({ member: radio.value === "yes" }, "member"));
   }
-  $("controls").addEventListener("submit", (event) => event.preventDefault());
+  for (const form of ["controls", "controls-of-rounds"]) $(form).addEventListener("submit", (event) => event.preventDefault());
 }
 
 // A field, and the place for what is wrong with it.

@@ -129,6 +129,7 @@ function compute() {
   $("words").textContent = verdict(state, table);
   $("short").textContent = brief(table);
   $("command").textContent = commandOf(state);
+  if (state.tab === "rounds") computeRounds();
 }
 
 function showLosses(early) {

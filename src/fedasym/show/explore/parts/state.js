@@ -60,6 +60,35 @@ const CONTROLS = [
     key: "steps", group: "tuning", label: "Fine-tuning steps", letter: "t", about: "gradient steps of ftfa, or inf",
     slider: listed([0, ...COUNTS, Infinity]), least: 0, most: 1e6, whole: true, word: "inf", value: Infinity, shown: "to convergence",
   },
+  {
+    key: "rounds", group: "rounds", label: "Rounds", letter: "R",
+    slider: listed(COUNTS.slice(0, 25)), least: 1, most: 1000, whole: true,
+  },
+  {
+    key: "local_steps", group: "rounds", label: "Local steps", letter: "K", about: "of a drawn client, on all its samples",
+    slider: listed(COUNTS.slice(0, 25)), least: 1, most: 10000, whole: true,
+  },
+  {
+    key: "server_step", group: "rounds", label: "Size of a local step", letter: "η",
+    slider: logarithmic(0.001, 1, 120), least: 1e-6, most: 100,
+  },
+  {
+    key: "cohort", group: "rounds", label: "Cohort", letter: "D", about: "clients in a round, at most all",
+    slider: listed(COUNTS), least: 1, most: 1e6, whole: true,
+  },
+  {
+    key: "enrolled", group: "rounds", label: "Clients in all", letter: "m",
+    slider: listed([...COUNTS.slice(9), 20000, 50000, 100000]), least: 2, most: 1e6, whole: true,
+  },
+  {
+    key: "epsilon", group: "privacy", label: "Budget", letter: "ε", about: "0.25 to 16, or none",
+    slider: listed([...Array.from({ length: 61 }, (_, i) => rounded(0.25 * 64 ** (i / 60))), null]),
+    least: 0.25, most: 16, word: "none", value: null, shown: "no privacy",
+  },
+  {
+    key: "dimension", group: "privacy", label: "Unknowns", letter: "d", about: "numbers that a client sends",
+    slider: listed([1, 10, 100, 1000, 10000, 100000].flatMap((size) => [10 * size, 20 * size, 50 * size])), least: 1, most: 1e9, whole: true,
+  },
 ];
 const CONTROL = Object.fromEntries(CONTROLS.map((control) => [control.key, control]));
 const AMONG = {
@@ -71,6 +100,7 @@ const KINDS = { identity: [], ar1: ["correlation"], power_law: ["exponent"], two
 const START = {
   radius: 1, noise: 0.5, aspect: 2, norm: 2, clients: Infinity, member: true, kind: "identity", correlation: 0.5, exponent: 1,
   contrast: 6, share: 0.4, atoms: "0.5@0.6,3@0.4", shift_power: 0, ridge: null, steps: 4, among: "plain", tab: "theory",
+  rounds: 50, local_steps: 5, server_step: 0.1, cohort: 100, enrolled: 1000, epsilon: 4, dimension: 1000,
 };
 
 const typed = (control, value) => (value === control.value ? control.word : String(value));
@@ -121,12 +151,14 @@ function viewOf(state, points = null) {
 }
 
 const ADDRESSED = ["radius", "noise", "aspect", "norm", "clients", "shift_power", "ridge", "steps"];
+const ROUNDED = ["rounds", "local_steps", "server_step", "cohort", "enrolled", "epsilon", "dimension"]; // of their own tab
 
 const spectrumText = (state) => [state.kind, KINDS[state.kind].map((key) => state[key]).join(",")].filter(Boolean).join(":");
 
 function addressOf(state) {
   const said = {};
   for (const key of ADDRESSED) said[key] = typed(CONTROL[key], state[key]);
+  for (const key of ROUNDED) if (state.tab === "rounds" || state[key] !== START[key]) said[key] = typed(CONTROL[key], state[key]);
   Object.assign(said, { member: state.member ? "yes" : "no", spectrum: spectrumText(state), among: state.among, tab: state.tab });
   const written = (value) => encodeURIComponent(value).replace(/%(2C|3A|40)/g, decodeURIComponent); // , : @ need no escape
   return `#${Object.entries(said).map(([key, value]) => `${key}=${written(value)}`).join("&")}`;
@@ -140,7 +172,7 @@ function readAddress(hash) {
     if (found.wrong) wrong.push(`${found.wrong} ${typed(CONTROL[key], state[key])} is shown.`);
     else state[key] = found.value;
   }
-  const choices = { member: { yes: true, no: false }, among: same(Object.keys(AMONG)), tab: same(["theory", "data"]) };
+  const choices = { member: { yes: true, no: false }, among: same(Object.keys(AMONG)), tab: same(["theory", "rounds", "data"]) };
   for (const [key, text] of said) {
     if (Object.hasOwn(choices, key)) {
       if (Object.hasOwn(choices[key], text)) state[key] = choices[key][text];
