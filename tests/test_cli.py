@@ -208,10 +208,8 @@ def test_every_command_has_an_example_that_it_understands():
         assert command is app.default_command
 
 
-def test_without_words_three_things_to_try_are_shown_and_all_run(monkeypatch, capsys, tmp_path):
-    monkeypatch.setattr("sys.argv", ["fedasym"])
-    cli.main()
-    shown = capsys.readouterr().out
+def test_without_words_three_things_to_try_are_shown_and_all_run(tmp_path):
+    shown = fedasym().stdout
     commands = re.findall(r"^  (fedasym .*)$", shown, flags=re.M)
     assert len(commands) == 3
     for command in commands:

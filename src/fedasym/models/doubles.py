@@ -210,10 +210,8 @@ class Double:
         if not self.resamples:
             return self
         assert isinstance(self.laws, ClassLaws)
-        train = replace(self.laws.train, residuals=None, codes=None, nearest=None)
-        held = train
-        if self.laws.distinct:
-            held = replace(self.laws.held, residuals=None, codes=None, nearest=None)
+        train = replace(self.laws.train, residuals=None, codes=None)
+        held = replace(self.laws.held, residuals=None, codes=None) if self.laws.distinct else train
         return calibrate(replace(self, laws=replace(self.laws, train=train, held=held)))
 
     def save(self, path: str | Path, *, coordinates: bool = False) -> Path:
@@ -423,8 +421,7 @@ def read_rows(federation: Federation) -> FlatRows:
 
 def probe(rows: FlatRows, classes: int | None) -> tuple[Array, Array]:
     """Least-squares heads on held-out samples of up to MOST_CALIBRATED clients, and standard errors
-    over clients: the shared one, then local and personalised ones along ridges; and all of them
-    once more with half of the training samples, so that scales must get the change right too.
+    over clients: the shared one, then local and personalised ones along ridges.
     """
     clients = np.unique(rows.owner)
     few = min(len(clients), MOST_CALIBRATED)
@@ -432,23 +429,9 @@ def probe(rows: FlatRows, classes: int | None) -> tuple[Array, Array]:
     kept = np.isin(rows.owner, chosen)
     owner = np.searchsorted(chosen, rows.owner[kept])
     some = FlatRows(rows.x[kept], rows.y[kept], owner, rows.split[kept])
-    found = [probe_heads(each, classes) for each in (some, halve_training(some))]
-    known = [each[:, np.isfinite(each[0])] for each in found]
-    means = np.concatenate([each.mean(1) for each in known])
-    errors = [each.std(1) / np.sqrt(max(each.shape[1], 1)) for each in known]
-    return means, np.concatenate(errors)
-
-
-def halve_training(rows: FlatRows) -> FlatRows:
-    """Every second training sample of each client, and all that are held out."""
-    train = np.flatnonzero(rows.split == 0)
-    order = train[np.argsort(rows.owner[train], kind="stable")]
-    owner = rows.owner[order]
-    place = np.arange(len(order)) - np.searchsorted(owner, owner)
-    kept = rows.split > 0
-    kept[order[place % 2 == 0]] = True
-    features, labels, who, split = (np.asarray(part)[kept] for part in rows)
-    return FlatRows(features, labels, who, split)
+    found = probe_heads(some, classes)
+    known = found[:, np.isfinite(found[0])]
+    return known.mean(1), known.std(1) / np.sqrt(max(known.shape[1], 1))
 
 
 def probe_heads(rows: FlatRows, classes: int | None) -> Array:
@@ -472,7 +455,7 @@ def name_probes(values: Array, lower: bool) -> dict[str, float]:
     return {
         "fedavg": float(values[0]),
         "local_ridge": float(best(values[1 : k + 1])),
-        "rtfa": float(best(values[k + 1 : 2 * k + 1])),
+        "rtfa": float(best(values[k + 1 :])),
     }
 
 

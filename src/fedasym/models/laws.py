@@ -10,9 +10,8 @@ with client effects a_i, common to its classes, and b_ic, one per class. A miscl
 not lie in the tail of its class: it lies in another class. So its first r coordinates are a mixture
 over the class k that the nearest mean says: about rho m_c where k = c, else about u m_c + v m_k.
 Instead they may be resampled from all clients' residuals of the class. The rest is Gaussian given
-the coordinates; where features are not a trained network's, whole residuals are resampled. Samples
-that a network was trained on have a law of their own, and held-out ones another. Class shares are
-Dirichlet-multinomial.
+the coordinates. Samples that a network was trained on have a law of their own, and held-out ones
+another. Class shares are Dirichlet-multinomial.
 
 Numbers: y = x'(theta + d_i) + noise with variance components by feature, and features that are
 Gaussian within clients, about client means that are Gaussian too.
@@ -139,8 +138,8 @@ class CoordinateLaw:
 
     confusion: (K, K) shares of k. pull: rho. blend: u, v. right, wrong: factors of the coordinates'
     covariance where k = c, and else. slope: (r, d - r) of the rest on the coordinates' residual.
-    rest: a factor of what is left. residuals, codes: coordinates, or all directions, less the class
-    mean (and client effects), their classes, and the nearest ones, where they are resampled.
+    rest: a factor of what is left. residuals, codes: coordinates less the class mean, and their
+    classes, where they are resampled.
     """
 
     confusion: Array
@@ -152,7 +151,6 @@ class CoordinateLaw:
     rest: Array
     residuals: Rows | None = None
     codes: Codes | None = None
-    nearest: Codes | None = None
 
     @property
     def errors(self) -> float:
@@ -164,7 +162,7 @@ def estimate_coordinates(
     z: Rows, codes: Codes, means: Array, rank: int, nearest: Codes, residuals: Rows | None
 ) -> CoordinateLaw:
     """From samples in turned coordinates, client effects and all; nearest: the class whose mean is
-    nearest. residuals: to be resampled, of the coordinates or of all directions.
+    nearest. residuals: of the coordinates, to be resampled.
     """
     K = len(means)
     right = nearest == codes
@@ -198,7 +196,6 @@ def estimate_coordinates(
         rest,
         None if residuals is None else residuals.astype(np.float32),
         None if residuals is None else codes,
-        None if residuals is None else nearest,
     )
 
 
@@ -312,9 +309,6 @@ class ClassLaws:
             residuals = None
             if resampled:
                 residuals = here[:, :rank] - means[codes[rows], :rank].astype(kind)
-            if resampled and len(apart) == 1:  # not Gaussian across the class means either
-                residuals = here - means.astype(kind)[codes]
-                residuals -= parts.shrunken_effects(turn, sums, codes, owner).astype(kind)
             laws.append(
                 estimate_coordinates(here, codes[rows], means, rank, nearest[rows], residuals)
             )
@@ -342,29 +336,28 @@ class ClassLaws:
         draws = seeded_generator(seed, LABELS).random((len(owner), 1))
         codes = np.sum(draws > np.cumsum(shares, axis=1)[owner, :-1], axis=1)
         z = np.empty((len(owner), self.means.shape[1]), np.float32)
-        like = codes.copy()
         for part, (law, rows) in enumerate(((self.train, split == 0), (self.held, split > 0))):
-            z[rows], like[rows] = self._draw_samples(law, codes[rows], seed, part, scales)
-        z += self._draw_effects(owner, like, m, seed, scales.effects)
+            z[rows] = self._draw_samples(law, codes[rows], seed, part, scales)
+        z += self._draw_effects(owner, codes, m, seed, scales.effects)
         back = np.linalg.inv(self.turn).astype(np.float32)
         return z @ back + self.mean.astype(np.float32), codes, owner, split
 
     def _draw_effects(
-        self, owner: Owner, like: Codes, clients: int, seed: int, scale: float
+        self, owner: Owner, codes: Codes, clients: int, seed: int, scale: float
     ) -> Rows:
-        """Client effects; what lies in another class looks like that class at this client."""
+        """What clients, and classes of clients, are moved by."""
         rng = seeded_generator(seed, EFFECTS)
         K = len(self.means)
         common = rng.standard_normal((clients, self.common.shape[1])) @ self.common.T
-        cells, place = np.unique(owner * K + like, return_inverse=True)
+        cells, place = np.unique(owner * K + codes, return_inverse=True)
         own = rng.standard_normal((len(cells), self.by_class.shape[1])) @ self.by_class.T
         effect = (scale * (own + common[cells // K])).astype(np.float32)
         return np.asarray(effect[place])
 
     def _draw_samples(
         self, law: CoordinateLaw, codes: Codes, seed: int, part: int, scales: Scales
-    ) -> tuple[Rows, Codes]:
-        """What samples have of their own, class means included, and the class they look like."""
+    ) -> Rows:
+        """What samples have of their own, class means included."""
         rng = seeded_generator(seed, COORDINATES, part)
         r, n = self.rank, len(codes)
         means = self.means.astype(np.float32)
@@ -383,21 +376,14 @@ class ClassLaws:
             base = np.where(right, *spread)
         else:
             z = means[codes].copy()
-            nearest = codes.copy()
-            base = np.zeros((n, law.residuals.shape[1]), np.float32)
+            base = np.zeros((n, r), np.float32)
             for kind in np.unique(codes):
                 pool = np.flatnonzero(law.codes == kind)
                 if not self.distinct and pool.size > 1:  # no vector both trains and tests
                     pool = pool[part::2]
                 here = np.flatnonzero(codes == kind)
                 if pool.size:  # another sample of the class, of whichever client
-                    chosen = rng.choice(pool, here.size)
-                    base[here] = law.residuals[chosen]
-                    nearest[here] = kind if law.nearest is None else law.nearest[chosen]
-        if base.shape[1] > r:
-            z[:, r:] += np.float32(scales.rest) * base[:, r:]
-            z[:, :r] += np.float32(scales.coordinates) * base[:, :r]
-            return z, nearest
+                    base[here] = law.residuals[rng.choice(pool, here.size)]
         base = np.float32(scales.coordinates) * base
         z[:, :r] += base
         rng = seeded_generator(seed, REST, part)
@@ -405,7 +391,7 @@ class ClassLaws:
         z[:, r:] += np.float32(scales.rest) * (
             noise @ law.rest.T.astype(np.float32) + base @ law.slope.astype(np.float32)
         )
-        return z, nearest
+        return np.asarray(z)
 
 
 def choose_samples(away: Array, train: NDArray[np.bool_], classes: int) -> list[NDArray[np.bool_]]:
@@ -487,19 +473,6 @@ class CellMeans:
             away[rows] = np.einsum("nd,nd->n", about, about)
         n = np.maximum(self.class_sizes[codes], 2.0)
         return np.where(train, away * (n / (n - 1)) ** 2, away)
-
-    def shrunken_effects(self, turn: Array, sums: Array, codes: Codes, owner: Owner) -> Array:
-        """What each sample has of its client and class, as far as it can be told: the mean of the
-        cell less that of the class, shrunken by what sampling adds to it.
-        """
-        power = float(np.maximum(powers_of(sums.sum(0)[None])[0], 0.0).sum())
-        shrinkage = power / (power + 1 / self.sizes)
-        moves = shrinkage[:, None] * ((self.means - self.class_means[self.code]) @ turn)
-        K = len(self.class_means)
-        keys = self.client * K + self.code
-        place = np.minimum(np.searchsorted(keys, owner * K + codes), len(keys) - 1)
-        known = keys[place] == owner * K + codes
-        return np.where(known[:, None], moves[place], 0.0)
 
     def effects(self, turn: Array) -> tuple[Array, Array, Array]:
         """Factors of the covariances of common effects and of those by class, in turned
