@@ -92,8 +92,8 @@ def test_path_prints_the_best_stopping_point():
     assert "Best stopping point" in fedasym("path", *WORLD, "--flow", "--times", "0,1").stdout
 
 
-def test_a_bare_command_shows_the_commands_by_purpose():
-    done = fedasym()
+def test_help_shows_the_commands_by_purpose():
+    done = fedasym("--help")
     assert done.returncode == 0
     assert "Before you train" in done.stdout
     assert "At real sizes" in done.stdout
