@@ -25,7 +25,7 @@ import numpy as np
 from scipy.special import softmax
 
 import fedasym as fa
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.exact import class_clients
 from fedasym.exact.class_clients import DrawnClassClient
 from fedasym.theory.classes.metrics import State, accuracy

@@ -18,7 +18,7 @@ import time
 import numpy as np
 
 import fedasym as fa
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.federated import play_federation
 from fedasym.core.runtime import few_threads

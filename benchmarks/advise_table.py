@@ -22,7 +22,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import fedasym as fa
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.federated import combine_summaries, play_federation
 

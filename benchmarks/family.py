@@ -6,7 +6,8 @@
 Worlds: algorithms whose limits differ are trained on drawn clients, to convergence and by whole
 batches, their settings chosen by validation samples. "predicted" is the loss of `fa.predict` for
 members, at the best of the same settings; "measured" the mean over draws of the test loss above the
-noise. Kendall's tau compares the two orders. A second table has those that end where another does:
+noise. Kendall's tau compares the two orders. (Prediction counts clients as independent; in two
+clusters their common centre is nearer, so that all who share do better than predicted.) A second table has those that end where another does:
 rounds until the test loss is within 5 % of that limit, and what they end at.
 
 Files: those that `benchmarks/shares.py --prepare` writes. What differs in training, every setting

@@ -24,8 +24,8 @@ import numpy as np
 import scipy.stats
 
 from fedasym import linear
+from fedasym.advisor import advise
 from fedasym.advisor.advice import Advice
-from fedasym.advisor.advise import advise
 
 HERE = Path(__file__).resolve().parent
 NAMES = ("local", "local_ridge", "fedavg", "ftfa", "rtfa", "pfedme")

@@ -18,9 +18,8 @@ def fedasym(*args: Any, cwd: Path | str = ".") -> subprocess.CompletedProcess[st
     words = [str(each) for each in args]
     said, complained = io.StringIO(), io.StringIO()
     with chdir(cwd), redirect_stdout(said), redirect_stderr(complained):
-        cli.load(words)
         try:
-            code: Any = cli.run(lambda: cli.app(words, exit_on_error=False, print_error=False))
+            code: Any = cli.answer(words)
         except SystemExit as end:
             code = end.code or 0
     return subprocess.CompletedProcess(words, code, said.getvalue(), complained.getvalue())

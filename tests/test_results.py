@@ -127,6 +127,12 @@ OTHER = {
     "mode": "sampling",
     "vary": {"radius": [1.0, 2.0]},
     "save": "kept.json",
+    "rounds": 5,
+    "local_steps": 3,  # of rounds, as what follows: refused without them
+    "server_step": 0.01,
+    "cohort": 5,
+    "mixing": 0.5,
+    "privacy": fa.Privacy(clip=0.1, noise_multiplier=1.0),
     "progress": lambda share, text: HEARD.append(share),
     "on": "nothing",
 }
@@ -266,6 +272,17 @@ def test_an_argument_makes_a_difference_or_is_refused(verb, world, tmp_path, mon
             else plain
         )
         assert found != other, f"{verb} ignores {name}"
+
+
+def test_an_argument_of_rounds_makes_a_difference_or_is_refused():
+    base = {"clients": 40, "algorithms": ["fedavg", "rtfa"], "rounds": 5}
+    plain = answer("predict", WORLDS["population"], base)
+    assert isinstance(plain, str)
+    for name in ("local_steps", "server_step", "cohort", "mixing", "dimension"):
+        found = answer("predict", WORLDS["population"], base | {name: OTHER[name]})
+        assert found != plain, f"predict ignores {name}"
+    private = base | {"privacy": OTHER["privacy"], "dimension": 24}
+    assert plain != answer("predict", WORLDS["population"], private) != fa.InvalidInput
 
 
 @pytest.mark.parametrize("world", WORLDS)

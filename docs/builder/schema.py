@@ -19,6 +19,7 @@ TABLES = {
     "Data": "data",
     "Synthetic": "data.synthetic",
     "Settings": "settings",
+    "Budget": "settings.privacy",
     "Trials": "trials",
     "Gains": "gains",
 }
@@ -80,7 +81,11 @@ def page(note: str) -> str:
         Experiment.model_json_schema(),
         {words: said(words) for words in ("train", "simulate")},
     )
-    words = WORDS | {"settings": flags["train"]}
+    words = WORDS | {
+        "settings": flags["train"] | {"privacy": "Clip updates and add noise to every training."},
+        "settings.privacy": flags["train"]
+        | {"accountant": "Of the library dp-accounting: Renyi divergences, or loss distributions."},
+    }
     words["data.synthetic"] = {name: flags["simulate"][name] for name in WORLD} | words[
         "data.synthetic"
     ]

@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from fedasym import data as datasets
     from fedasym import deploy as runtimes
     from fedasym import exact as linear
+    from fedasym.advisor import advise, fit
     from fedasym.advisor.advice import Advice
-    from fedasym.advisor.advise import advise, fit
     from fedasym.algorithms import Algorithm
     from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
     from fedasym.core.privacy import Privacy
@@ -92,11 +92,11 @@ _HOME = {
     "Spectrum": "fedasym.worlds.spectra",
     "ThresholdWarning": "fedasym.core.errors",
     "WhatIf": "fedasym.models.what_if",
-    "advise": "fedasym.advisor.advise",
+    "advise": "fedasym.advisor",
     "compare": "fedasym.verbs.regimes",
     "clusters": "fedasym.verbs",
     "fine_tuning": "fedasym.verbs",
-    "fit": "fedasym.advisor.advise",
+    "fit": "fedasym.advisor",
     "interpolation": "fedasym.verbs.regimes",
     "noise_threshold": "fedasym.verbs.regimes",
     "one_step": "fedasym.verbs",

@@ -92,4 +92,4 @@ def _unstopped(monkeypatch):
     """Advice without the point where fine-tuning should stop, half of its time: for many draws that
     do not look at it.
     """
-    monkeypatch.setattr("fedasym.advisor.advise.predict_steps", lambda *_: None)
+    monkeypatch.setattr("fedasym.advisor.predict_steps", lambda *_: None)

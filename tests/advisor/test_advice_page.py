@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.show.figures import SCREENS
 from fedasym.show.figures.classes import Bar, draw_bars
 

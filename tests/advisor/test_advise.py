@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.federated import play_federation
 from fedasym.advisor.statistics import SizeGroups

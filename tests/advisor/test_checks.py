@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.advisor.doubts import REGRESSION_CHECKS
 
 pytestmark = pytest.mark.usefixtures("_unstopped")

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.advisor import advise
 from fedasym.advisor.advice import describe_classes
-from fedasym.advisor.advise import advise
 from fedasym.advisor.class_estimates import constrain_total, estimate_world, look_at_clients
 from fedasym.advisor.class_statistics import (
     FIRM_RIDGE,

@@ -7,7 +7,7 @@ import json
 import numpy as np
 import pytest
 
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.advisor.class_estimates import look_at_clients
 from fedasym.advisor.data import read_classes, read_clients
 from fedasym.advisor.federated import (

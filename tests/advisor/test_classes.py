@@ -7,7 +7,7 @@ import pandas as pd
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.cli import app, load, run
 
 load(["advise"])

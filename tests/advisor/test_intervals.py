@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 from fedasym.advisor.class_estimates import look_at_clients
 from fedasym.advisor.data import read_classes, read_clients
 from fedasym.advisor.estimates import Estimates, length_variance, length_weights, satterthwaite

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from fedasym.advisor.advise import advise
+from fedasym.advisor import advise
 
 
 @pytest.fixture(scope="module")

@@ -226,7 +226,7 @@ def test_outputs_are_checked(table):
     X, Y, _ = table
     with pytest.raises(InvalidInput, match="same outputs"):
         fa.linear.fit("fedavg", [X[:5], X[5:10]], [Y[:5], Y[5:10, 0]])
-    with pytest.raises(InvalidInput, match="none of the classes"):
+    with pytest.raises(InvalidInput, match="not one of the classes"):
         fa.linear.one_hot(["a", "b"], ["a"])
 
 
@@ -314,7 +314,7 @@ def test_names_with_settings():
     assert fa.algorithms.find("fedprox(penalty=2)").server.penalty == 2
     assert fa.algorithms.find("reptile(local_steps=3)").server.local_steps == 3
     for name, says in (
-        ("fedprox(penalty)", "no setting and its number"),
+        ("fedprox(penalty)", "is not a setting with a number"),
         ("fedprox(penaly=1)", "did you mean penalty"),
         ("fedprox(penalty=-1)", "must be a finite number above 0"),
         ("fedproks", "did you mean fedprox"),

@@ -44,7 +44,7 @@ def test_the_list_says_what_is_here(tmp_path):
         (["show", "emnst"], "did you mean emnist"),
         (["fetch", "digits"], "digits cannot be fetched"),
         (["fetch", "shakespeare", "--from", "missing"], "missing"),
-        (["show", "shakespeare", "--folder", "missing"], "no folder"),
+        (["show", "shakespeare", "--folder", "missing"], "is not a folder"),
     ],
 )
 def test_what_is_missing_is_said_in_a_sentence(tmp_path, args, sentence):

@@ -12,7 +12,7 @@ import numpy as np
 
 import fedasym
 from fedasym.core.errors import InvalidInput
-from fedasym.deploy.flower.apps import RunConfiguration, digest_archive, read_rules
+from fedasym.deploy.flower import RunConfiguration, digest_archive, read_rules
 from fedasym.deploy.flower.messages import (
     RefusedReply,
     TableLook,

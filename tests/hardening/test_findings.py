@@ -12,7 +12,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.data.formats import read
-from fedasym.deploy.flower.apps import write_app
+from fedasym.deploy.flower import write_app
 from fedasym.deploy.flower.messages import RefusedReply, array_in
 from fedasym.deploy.flower.roster import Node
 from fedasym.experiments.fields import read_record

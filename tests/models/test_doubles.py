@@ -333,7 +333,7 @@ def test_a_damaged_file_is_refused(double, tmp_path):
         write_arrays(path, "double", arrays | {name: change}, about)
         with pytest.raises(fa.InvalidInput, match="damaged"):
             fa.Double.load(path)
-    with pytest.raises(fa.InvalidInput, match="not a double"):
+    with pytest.raises(fa.InvalidInput, match="is not a double"):
         fa.Double.load(numbers_file(tmp_path))
 
 

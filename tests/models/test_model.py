@@ -128,9 +128,9 @@ def test_exact_fits_are_kept_with_all_their_numbers(name, tmp_path):
     )
     if fit.ridge is not None:
         np.testing.assert_array_equal(list(again.ridge.values()), list(fit.ridge.values()))
-    with pytest.raises(fa.InvalidInput, match="no fit of classes"):
+    with pytest.raises(fa.InvalidInput, match="is not a fit of classes"):
         ClassFit.load(tmp_path / "fit.safetensors")
-    with pytest.raises(fa.InvalidInput, match="no model"):
+    with pytest.raises(fa.InvalidInput, match="is not a model"):
         fa.Model.load(tmp_path / "fit.safetensors")
 
 

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from flwr.app import Context, Message, RecordDict
 
-from fedasym.deploy.flower.apps import write_app
+from fedasym.deploy.flower import write_app
 from fedasym.deploy.flower.grid import LocalGrid, import_app, read_app
 from fedasym.training.settings import find_protocol
 

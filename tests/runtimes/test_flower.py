@@ -14,8 +14,7 @@ from flwr.serverapp.strategy import Result
 import fedasym as fa
 from fedasym.algorithms import find
 from fedasym.algorithms.registry import REGISTRY
-from fedasym.deploy.flower import roster
-from fedasym.deploy.flower.apps import RULES
+from fedasym.deploy.flower import RULES, roster
 from fedasym.deploy.flower.nodes import head_file, heads_folder, select_clients
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead

@@ -10,14 +10,13 @@ from flwr.app import Array
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.advisor.advise import advise_summaries
+from fedasym.advisor import advise_summaries
 from fedasym.advisor.data import read_classes, read_clients
 from fedasym.advisor.federated import play_class_federation, play_federation
 from fedasym.advisor.statistics import Summary
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.deploy.flower import advice, apps
+from fedasym.deploy.flower import advice, advise_nodes, apps
 from fedasym.deploy.flower.advice import Advisor, solve_least_squares
-from fedasym.deploy.flower.apps import advise_nodes
 from fedasym.deploy.flower.nodes import select_clients
 
 from ..training.clients import federation

@@ -17,11 +17,11 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.asymmetric import ed25519
 
 import fedasym as fa
-from fedasym.advisor.advise import advise_summaries
+from fedasym.advisor import advise_summaries
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.federated import play_federation
 from fedasym.algorithms import TRAINED
-from fedasym.deploy.flower.apps import digest_app, write_app
+from fedasym.deploy.flower import digest_app, write_app
 from fedasym.deploy.flower.messages import Fault
 from fedasym.deploy.flower.nodes import head_file, select_clients
 from fedasym.deploy.flower.roster import REFUSED_APP
@@ -195,7 +195,7 @@ def runs(federation, apps):
     federation.open()
     asked = {"min-nodes": 3, "timeout": TIMEOUT, "label": "number", "task": "regression"}
     asked |= {"features": ",".join(ADVISED), "advice-path": str(folder / "advice.json")}
-    code = f"from fedasym.deploy.flower.apps import advise_nodes; advise_nodes('here', {asked!r})"
+    code = f"from fedasym.deploy.flower import advise_nodes; advise_nodes('here', {asked!r})"
     return {
         "rtfa": federation.run(apps["rtfa"], **told, resume=True),
         "advise": federation.start(["python", "-c", code], "advise"),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.deploy.flower.apps import write_app
+from fedasym.deploy.flower import write_app
 from fedasym.deploy.flower.nodes import SavedHead, select_clients
 from fedasym.training import twin
 from fedasym.training.settings import Settings, default_of, find_protocol, own_settings

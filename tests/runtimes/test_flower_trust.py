@@ -13,12 +13,13 @@ from types import SimpleNamespace
 import numpy as np
 import polars as pl
 import pytest
-from flwr.app import ConfigRecord, Message, RecordDict
+from flwr.app import ConfigRecord, Context, Message, RecordDict
 from flwr.cli.build import build_fab_from_disk
+from flwr.server.workflow import SecAggPlusWorkflow
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.deploy.flower.apps import digest_app, digest_archive, digest_files, write_app
+from fedasym.deploy.flower import digest_app, digest_archive, digest_files, write_app
 from fedasym.deploy.flower.grid import AppGuard, import_app, read_app, start_node
 from fedasym.deploy.flower.messages import Fault, NodeFault
 from fedasym.deploy.flower.nodes import load_clients, select_clients
@@ -499,3 +500,11 @@ def test_a_node_without_listed_apps_or_data_does_not_start(tmp_path):
     policy.write_text('data-path = "north.csv"\napps = ["sha256:0"]')
     with pytest.raises(fa.InvalidInput, match="would install what apps ask for"):
         start_node(policy, ["--allow-runtime-dependency-installation"])
+
+
+def test_flowers_secure_aggregation_is_for_its_earlier_interface_alone():
+    """What the page says of it; when this fails, Flower has one that may serve."""
+    workflow = SecAggPlusWorkflow(3, 2)
+    with pytest.raises(TypeError, match="Expect a LegacyContext, but get Context"):
+        workflow(None, Context(1, 1, {}, RecordDict(), {}))
+    assert (workflow.clipping_range, workflow.quantization_range) == (8.0, 2**22)

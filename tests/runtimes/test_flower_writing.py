@@ -16,7 +16,7 @@ from flwr.cli.config_utils import load_and_validate
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
-from fedasym.deploy.flower.apps import ADVISE, RunConfiguration, default_config, write_app
+from fedasym.deploy.flower import ADVISE, RunConfiguration, default_config, write_app
 from fedasym.deploy.flower.grid import try_app
 from fedasym.deploy.flower.messages import Change, shorten_changes
 from fedasym.deploy.flower.nodes import head_file, heads_folder, load_clients

@@ -534,11 +534,16 @@ def run(call: Callable[[], object]) -> int:
 
 def main() -> None:
     """The entry point of the `fedasym` command."""
-    if len(sys.argv) == 1:
+    sys.exit(answer(sys.argv[1:]))
+
+
+def answer(words: list[str]) -> int:
+    """Run the command of these words; without any, show what to try first."""
+    if not words:
         print(WELCOME, end="")
-        return
-    load(sys.argv[1:])
-    sys.exit(run(lambda: app(exit_on_error=False, print_error=False)))
+        return 0
+    load(words)
+    return run(lambda: app(words, exit_on_error=False, print_error=False))
 
 
 def redirect_answers() -> AbstractContextManager[object]:

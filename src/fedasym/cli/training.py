@@ -225,7 +225,7 @@ def advise(
     if federated:
         advise_federation(data, columns, others)
         return
-    from fedasym.advisor.advise import advise as advised
+    from fedasym.advisor import advise as advised
 
     federation = read_federation(data, columns, show=not json)
     budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
@@ -300,7 +300,7 @@ def what_if(
 
 def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) -> None:
     """Advice from a federation: its log, which ends in the page."""
-    from fedasym.deploy.flower.apps import advise_nodes
+    from fedasym.deploy.flower import advise_nodes
 
     if given := [name for name, value in others.items() if value not in (None, False)]:
         raise fa.InvalidInput(
@@ -442,7 +442,7 @@ def deploy(
         poisson (default), or fixed for cohorts of a fixed size, of which the same noise protects
         less.
     """
-    from fedasym.deploy.flower.apps import digest_app, write_app
+    from fedasym.deploy.flower import digest_app, write_app
 
     told = {"privacy": privacy, "epsilon": epsilon, "noise-multiplier": noise_multiplier}
     told |= {"delta": delta, "clip": clip, "sampling": sampling}
@@ -472,7 +472,7 @@ def print_digest(folder: str, /) -> None:
     folder
         The app, as deploy wrote it and as you have read it; any change of it changes the digest.
     """
-    from fedasym.deploy.flower.apps import digest_app
+    from fedasym.deploy.flower import digest_app
 
     print(digest_app(folder))
 

@@ -536,8 +536,9 @@ class PrivacyCosts(Result):
 
     >>> import fedasym as fa
     >>> world = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
-    >>> fa.privacy_costs(world, rounds=4, dimension=1000, epsilon=4, clients=1000).loss.shape
-    (1, 1)
+    >>> told = {"dimension": 100, "epsilon": 1, "clients": [20, 500], "rounds": 8}
+    >>> fa.privacy_costs(world, "fedavg", **told).shares.tolist()
+    [[False, True]]
     """
 
     algorithm: str

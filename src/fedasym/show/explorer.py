@@ -250,7 +250,7 @@ def advise_upload(source: Readable, size: int, said: dict[str, str]) -> UploadAd
 
 def advise_file(file: Path, said: dict[str, str]) -> UploadAdvice:
     """Read, advise, and put it into words."""
-    from fedasym.advisor.advise import advise
+    from fedasym.advisor import advise
     from fedasym.core.errors import ThresholdWarning
     from fedasym.data.formats import read
     from fedasym.results import LOSS

@@ -11,6 +11,12 @@ samples, fine-tuning the same from the shared head on, and ridge-tuning with a p
 distance from it: least squares, whose minima are known. What is compared is the loss on training
 samples, in units of half the variance of the labels: an excess of 1 % is as if the model left 1 %
 of the labels' variance unexplained that it could explain.
+
+One round of sums finds two things without any step: the ridge head of all samples, which needs X'X
+and X'Y alone, whoever holds which samples (AFL, He et al. 2025; Fed3R, Fani et al. 2024); and the
+first models of clusters, from clients' gradients at the first shared model, which are told apart by
+their angles (Sattler et al. 2020) and averaged. Random starts, as in the first experiments with
+IFCA, often give two clusters one model for ever, and ask for many runs.
 """
 
 from __future__ import annotations
@@ -28,9 +34,11 @@ from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.registry import REGISTRY, USUAL_PENALTY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
-from fedasym.exact.clients import append_ones
+from fedasym.data.splits import START, mix_hash
+from fedasym.exact.clients import append_ones, group_by_angle
+from fedasym.exact.outputs import GramSums
 from fedasym.training.settings import Protocol, Settings
-from fedasym.training.twin import Head, first_head, personal_rows
+from fedasym.training.twin import Head, batch_of, first_head, gradient, personal_rows
 
 # right where the features' scale allows them
 PAPER_STEPS = {"server_step": 0.1, "local_step": 0.1, "inner_step": 0.05}
@@ -39,6 +47,8 @@ LOOKED_AT = 32  # clients, those with the longest samples first
 MOST_ROWS = 2000  # of a client
 EXACT = 300  # the side of a matrix whose eigenvalues are computed; above, power iterations
 FAR = 30.0  # how many times the usual scale a column is to be out of scale
+ROWS = 20_000  # of samples whose products are summed at a time
+ASKED = 256  # clients whose gradients tell clusters apart, at most
 # of 1/L: steps to try in regression; from 2 on they diverge
 STABLE = (0.001, 0.01, 0.1, 0.5, 1.0, 1.5)
 
@@ -318,3 +328,49 @@ def spread_of(federation: Federation) -> float:
     y = federation.labels[federation.split == 0]
     spread = float(((y - y.mean(0)) ** 2).sum() / (2 * len(y)))
     return spread or float((y**2).sum() / (2 * len(y))) or 1.0
+
+
+def pooled_sums(federation: Federation, protocol: Protocol) -> GramSums:
+    """The sums of products of all training samples (or positions that count); classes as 0 and 1.
+
+    >>> from fedasym.training.settings import TEXT
+    >>> pair = Federation.from_arrays(
+    ...     np.eye(4), [0.0, 1.0] * 2, clients=list("aabb"), split=[0] * 4, intercept=False
+    ... )
+    >>> pooled_sums(pair, TEXT).solve(shared_ridge=0.25).ravel().round(12).tolist()
+    [0.0, 0.5, 0.0, 0.5]
+    """
+    rows = np.flatnonzero(federation.split == 0)
+    side = federation.dimension + protocol.intercept
+    gram, cross, count = np.zeros((side, side)), np.zeros((side, federation.outputs)), 0
+    for first in range(0, len(rows), ROWS):
+        part = rows[first : first + ROWS]
+        D = batch_of(federation, part, protocol.intercept, protocol.count_padding, np.float64)
+        real = D.weights > 0
+        X, Y = D.X[real], D.Y[real]
+        gram, cross, count = gram + X.T @ X, cross + X.T @ Y, count + len(X)
+    return GramSums(count, gram, cross, protocol.intercept)
+
+
+def cluster_starts(
+    federation: Federation, protocol: Protocol, seed: int, clusters: int
+) -> list[Array]:
+    """First models of so many clusters: a step from the first shared model, along the mean gradient
+    of clients whose gradients point the same way.
+    """
+    W = np.asarray(first_head(federation, protocol, seed, np.float64))
+    order = np.argsort(mix_hash(seed, START, federation.identities), kind="stable")
+    counts = federation.counts("train")
+    asked = [federation.clients[place] for place in order[counts[order] > 0][:ASKED]]
+    told = (protocol.intercept, protocol.count_padding, np.float64)
+    gradients = np.stack(
+        [
+            gradient(W, batch_of(federation, federation.rows(name, "train"), *told)).ravel()
+            for name in asked
+        ]
+    )
+    groups = group_by_angle(gradients - gradients.mean(0), min(clusters, len(asked)))
+    step = stable_step(curvature(federation, protocol.intercept, int(counts.max())))
+    means = [gradients[groups == place].mean(0) for place in range(groups.max() + 1)]
+    means += [gradients[place % len(gradients)] for place in range(clusters - len(means))]
+    return [W - step * mean.reshape(W.shape) for mean in means]

@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, mix_hash
+from fedasym.training.convergence import cluster_starts, pooled_sums
 from fedasym.training.heads import Packed, pack, padded_size, put_on_device
 from fedasym.training.plans import (
     COPIES,
@@ -50,7 +51,6 @@ from fedasym.training.programs import (
 )
 from fedasym.training.settings import Protocol
 from fedasym.training.steps import Program
-from fedasym.training.sums import cluster_starts, pooled_sums
 
 Piece = TypeVar("Piece")
 Scored = NDArray[np.floating]  # (m, rounds, [validation, test], [hits, loss])

@@ -146,7 +146,7 @@ def starts_of(
     federation: Federation, server: ServerStage, protocol: Protocol, seed: int, dtype: DTypeLike
 ) -> Sequence[Head]:
     """The models with which the server begins beside the shared one."""
-    from fedasym.training.sums import cluster_starts  # which reads clients as they are here
+    from fedasym.training.convergence import cluster_starts  # which reads clients as they are here
 
     if not server.start_models:
         return ()

@@ -293,6 +293,11 @@ def predict(
                 f"{next(iter(told))} is given, which is for training in rounds: give rounds, too"
             )
         return task.predict(worlds, chosen, asked)
+    if "dimension" in told and "privacy" not in told:
+        raise InvalidInput(
+            "dimension is given, on which privacy noise alone depends: give privacy, too, or leave"
+            " it out"
+        )
     from fedasym.verbs.rounds import predict_after_rounds
 
     return predict_after_rounds(task, worlds, chosen, asked, {"rounds": rounds} | told)

@@ -32,8 +32,8 @@ from flwr.app import Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
+from fedasym.advisor import advise
 from fedasym.advisor.advice import Advice
-from fedasym.advisor.advise import advise
 from fedasym.advisor.class_statistics import FIRM_RIDGE, probe_ratios
 from fedasym.advisor.data import LEAST_CLIENTS, ClientData, Coding, federation_parts, position_parts
 from fedasym.advisor.federated import (
@@ -55,7 +55,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.runtime import write_text
 from fedasym.data.federation import Federation
 from fedasym.data.samples import identities_of
-from fedasym.deploy.flower.apps import RunConfiguration, read_rules
+from fedasym.deploy.flower import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     MALFORMED,
     VERSION,

@@ -35,7 +35,7 @@ from flwr.supercore.task_identity import TaskIdentity
 
 from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of
 from fedasym.core.numbers import join_names, plural, whole
-from fedasym.deploy.flower.apps import BROKEN_ARCHIVE, digest_archive
+from fedasym.deploy.flower import BROKEN_ARCHIVE, digest_archive
 from fedasym.deploy.flower.messages import log
 from fedasym.deploy.flower.nodes import DRAWN, SYNTHETIC, find_table, load_clients, read_options
 from fedasym.deploy.flower.policy import ANY, PREFIX, Policy, read_policy

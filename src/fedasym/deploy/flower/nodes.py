@@ -38,7 +38,7 @@ from fedasym.data.assembly import FieldNames
 from fedasym.data.federation import Federation
 from fedasym.data.samples import TASKS
 from fedasym.data.splits import SPLITS
-from fedasym.deploy.flower.apps import RunConfiguration, parse_classes, read_rules
+from fedasym.deploy.flower import RunConfiguration, parse_classes, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,

@@ -30,7 +30,7 @@ from fedasym.core.numbers import whole
 from fedasym.core.privacy import Privacy, Release, spend_together
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe
-from fedasym.deploy.flower.apps import RunConfiguration, read_rules
+from fedasym.deploy.flower import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
