@@ -15,7 +15,7 @@ from fedasym.advisor.data import read_classes, read_clients
 from fedasym.advisor.federated import play_class_federation, play_federation
 from fedasym.advisor.statistics import Summary
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.deploy.flower import advice, advise_nodes, apps
+from fedasym.deploy.flower import advice, advise_nodes
 from fedasym.deploy.flower.advice import Advisor, solve_least_squares
 from fedasym.deploy.flower.nodes import select_clients
 
@@ -233,7 +233,7 @@ def told(*args):
 def test_the_command_hands_the_columns_to_the_federation(monkeypatch):
     asked = []
     monkeypatch.setattr(
-        apps, "advise_nodes", lambda superlink, config: asked.append((superlink, config))
+        flower, "advise_nodes", lambda superlink, config: asked.append((superlink, config))
     )
     assert told("advise", "ours", "--federated", "--label", "score", "--task", "regression") == 0
     assert asked == [("ours", {"label": "score", "client": "client", "task": "regression"})]
