@@ -15,6 +15,7 @@ from fedasym.advisor.data import read_classes, read_clients
 from fedasym.advisor.federated import play_class_federation, play_federation
 from fedasym.advisor.statistics import Summary
 from fedasym.core.errors import InvalidInput, MissingPackage
+from fedasym.deploy import flower
 from fedasym.deploy.flower import advice, advise_nodes
 from fedasym.deploy.flower.advice import Advisor, solve_least_squares
 from fedasym.deploy.flower.nodes import select_clients
