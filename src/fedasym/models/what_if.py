@@ -145,7 +145,8 @@ def show_band(point: WhatIfPoint, metric: Metric) -> str:
     wide = (point.high - point.low) / 2
     if metric.share:
         return f"{100 * point.value:.1f} ± {100 * wide:.1f}"
-    return f"{point.value:.3g} ± {wide:.1g}"
+    rounded = float(f"{wide:.2g}")
+    return f"{point.value:.4g} ± {rounded:g}"
 
 
 def what_if(

@@ -7,6 +7,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from pathlib import Path
+from textwrap import wrap
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
@@ -454,5 +455,6 @@ def draw_what_if(found: WhatIf, path: str | Path) -> Path:
     what = "accuracy on test samples" if found.metric.share else "mean squared error"
     panels[0].set_ylabel(what, fontsize=9, color=INK)
     first = found.sentences[0] if found.sentences else "What if"
-    wrap_caption(panels[0], first.rstrip("."), found.title, 60)
+    title = "\n".join(wrap(first.rstrip("."), 50))
+    wrap_caption(panels[0], title[:1].upper() + title[1:], found.title, 60)
     return save(figure, path)
