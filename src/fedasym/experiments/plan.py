@@ -23,8 +23,7 @@ from fedasym.experiments import describe_numbers
 from fedasym.experiments.fields import BATCH, Axes, Grid, Record, Values, check_grid, combinations
 from fedasym.experiments.folder import key_of
 from fedasym.training.convergence import PAPER_STEPS
-from fedasym.training.settings import Settings as Checked
-from fedasym.training.settings import own_settings, resolve_protocol, used_settings
+from fedasym.training.settings import Settings, own_settings, resolve_protocol, used_settings
 from fedasym.training.training import COHORT
 
 if TYPE_CHECKING:
@@ -332,7 +331,7 @@ def cohort_of(told: dict[str, Any], data: Record) -> int:
 def estimate_work(piece: Piece, data: Record) -> float:
     """Gradients that a piece takes, roughly: what its share of the time is guessed by."""
     told = piece.settings
-    rounds = Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
+    rounds = Settings(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
     evaluations = len(rounds)
     total = 0
     trajectories = dict[Any, int]()

@@ -27,7 +27,7 @@ from torch.optim import Optimizer
 
 from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.runtime import Progress, replace_file
-from fedasym.pretraining import KEY, Recipe
+from fedasym.pretraining import KEY, NetworkRecipe
 from fedasym.pretraining.networks import Source, augment, build, last_layer
 
 Tensors = dict[str, Tensor]
@@ -130,7 +130,7 @@ def cast_products(device: torch.device, mixed: bool) -> AbstractContextManager[o
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed)
 
 
-def optimiser_of(recipe: Recipe, network: nn.Module, device: torch.device) -> Optimizer:
+def optimiser_of(recipe: NetworkRecipe, network: nn.Module, device: torch.device) -> Optimizer:
     """The recipe's optimiser; its step size is a tensor, which a recorded step reads anew."""
     fast = device.type == "cuda"
     rate = torch.tensor(recipe.step, device=device)
@@ -140,7 +140,7 @@ def optimiser_of(recipe: Recipe, network: nn.Module, device: torch.device) -> Op
     return torch.optim.Adam(network.parameters(), capturable=fast, **told)
 
 
-def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
+def mean_cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy over all real labels."""
     flat = scores.flatten(0, -2).float()
     return functional.cross_entropy(flat, labels.flatten(), ignore_index=-100)
@@ -208,7 +208,7 @@ class Step:
         """Forward, backward, update."""
         self.optimiser.zero_grad(set_to_none=False)
         with cast_products(self.device, self.mixed):
-            loss = mean_loss(self.network(inputs), labels)
+            loss = mean_cross_entropy(self.network(inputs), labels)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         self.total += loss.detach()
@@ -221,7 +221,7 @@ class Step:
 
 
 @torch.no_grad()
-def accuracy(network: nn.Module, source: Source, mixed: bool) -> float:
+def measure_accuracy(network: nn.Module, source: Source, mixed: bool) -> float:
     """The share of real labels that the network gets right; NaN without any."""
     network.eval()
     right = torch.zeros((), device=source.device, dtype=torch.int64)
@@ -240,7 +240,7 @@ EVERY = 30.0  # seconds between checkpoints
 
 
 def fit_network(
-    recipe: Recipe,
+    recipe: NetworkRecipe,
     sources: Sequence[Source],
     classes: int,
     mixed: bool,
@@ -264,7 +264,7 @@ def fit_network(
         with hold_interrupts() as asked:
             run.go(progress, asked)
         tested = (("validation", validation), ("test", test))
-        scores = {name: accuracy(network, source, mixed) for name, source in tested}
+        scores = {name: measure_accuracy(network, source, mixed) for name, source in tested}
     sound = bool(run.epochs) and math.isfinite(run.epochs[-1]["loss"])
     known = {name: each if sound and math.isfinite(each) else None for name, each in scores.items()}
     return dict(network.state_dict()), {"epochs": run.epochs, **known}
@@ -284,7 +284,7 @@ def hold_interrupts() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def start_run(recipe: Recipe, train: Source, classes: int) -> nn.Module:
+def start_run(recipe: NetworkRecipe, train: Source, classes: int) -> nn.Module:
     """The network on its device, shown one sample to size its layers; one score per class."""
     network = build(recipe.network, classes)
     with torch.no_grad():
@@ -313,7 +313,7 @@ class TrainingRun:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: NetworkRecipe,
         network: nn.Module,
         train: Source,
         validation: Source,
@@ -387,7 +387,7 @@ class TrainingRun:
         """Test on validation samples, and go on to the next."""
         began = time.monotonic()
         loss = (self.lost + self.step.loss()) / batches
-        known = accuracy(self.network, self.validation, self.mixed)
+        known = measure_accuracy(self.network, self.validation, self.mixed)
         self.seconds += time.monotonic() - began
         self.epochs.append({"loss": loss, "validation": known, "seconds": self.seconds})
         self.epoch = self.epoch + 1

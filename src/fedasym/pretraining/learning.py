@@ -22,8 +22,8 @@ from fedasym.data.federation import Federation, check_federation
 from fedasym.data.splits import TEST, TRAIN, VALIDATION
 from fedasym.pretraining import (
     RECIPES,
+    NetworkRecipe,
     Pretrained,
-    Recipe,
     check_torch,
     choose_network,
     chosen_network,
@@ -43,7 +43,7 @@ def pretrain(
     name: str,
     federation: Federation | None = None,
     *,
-    recipe: Recipe | None = None,
+    recipe: NetworkRecipe | None = None,
     tune: bool = False,
     seed: int = 0,
     device: str | None = None,
@@ -70,9 +70,10 @@ def pretrain(
     fedasym.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, ...
     """
     check_torch()
-    if recipe is not None and not isinstance(recipe, Recipe):
+    if recipe is not None and not isinstance(recipe, NetworkRecipe):
         raise InvalidInput(
-            f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's"
+            f"recipe is {recipe!r}: give a fa.pretraining.NetworkRecipe, or leave it out for the"
+            " paper's"
         )
     progress = progress_shown(progress)
     tune = flag("tune", tune)
@@ -81,7 +82,7 @@ def pretrain(
     if base is None:
         raise InvalidInput(
             f"recipe is missing: {name} is none of {', '.join(RECIPES)}; give"
-            ' fa.pretraining.Recipe("module:name") with your own network'
+            ' fa.pretraining.NetworkRecipe("module:name") with your own network'
         )
     data = load_samples(name, federation, folder)
     runs = []
@@ -122,7 +123,7 @@ def progress_of_run(progress: Progress, number: int, total: int) -> Progress:
 def learn_network(
     name: str,
     federation: Federation,
-    recipe: Recipe,
+    recipe: NetworkRecipe,
     seed: int,
     device: str | None,
     precision: str | None,

@@ -220,7 +220,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
         "published": theirs,
         "foresight": foresight,
         "validated": "loss" if results.task == "regression" else "accuracy",
-        "tuned": chosen_table(results),
+        "tuned": tuned_table(results),
         "tried": configurations_table(results),
         "budget": results.budget,
         "handed": experiment.data is None,
@@ -426,7 +426,7 @@ def comparison_table(held: Comparisons, sweep: str) -> Table:
     return Table([*columns, Column("verdict", text=True)], rows, f"Paired comparisons over {sweep}")
 
 
-def chosen_table(results: Results) -> Table:
+def tuned_table(results: Results) -> Table:
     """What validation chose for each algorithm, out of how many."""
     used = list(dict.fromkeys(name for settings in results.tuned.values() for name in settings))
     columns = [

@@ -76,7 +76,7 @@ def run(
     check_trainable(algorithm)
     settings = resolve_ridge(settings, algorithm)
     told = (settings, protocol, seed, dtype)
-    clients = [Client(federation, name, *told) for name in federation.clients]
+    clients = [TwinClient(federation, name, *told) for name in federation.clients]
     able = [client for client in clients if client.n > 0]
     size = min(settings.cohort or COHORT, len(able))
     settings = replace(settings, cohort=max(size, 1))
@@ -156,12 +156,12 @@ def starts_of(
     ]
 
 
-def solve_sums(server: ServerStage, clients: Iterable[Client], W: Head) -> Head:
+def solve_sums(server: ServerStage, clients: Iterable[TwinClient], W: Head) -> Head:
     """The ridge head of all clients' samples, from the sums that each of them sends."""
     return np.asarray(sum_products(clients).solve(server.get("shared_ridge")), W.dtype)
 
 
-def sum_products(clients: Iterable[Client]) -> GramSums:
+def sum_products(clients: Iterable[TwinClient]) -> GramSums:
     """X'X and X'Y of each client's samples (or positions that count), added up."""
     sums = []
     for client in clients:
@@ -194,7 +194,7 @@ class Work(NamedTuple):
 
 
 def local_work(
-    algorithm: Algorithm, client: Client, W: Head, r: int, turn: int, memory: Any = (None, None)
+    algorithm: Algorithm, client: TwinClient, W: Head, r: int, turn: int, memory: Any = (None, None)
 ) -> Work:
     """K local steps; `turn`: earlier draws; `memory`: what the client and the server keep."""
     stage = bind_stage(algorithm.server, client.settings, client.protocol)
@@ -211,7 +211,7 @@ def local_work(
 
 def own_head(
     algorithm: Algorithm,
-    client: Client,
+    client: TwinClient,
     W: Head,
     r: int,
     memory: Any = (None, None),
@@ -251,7 +251,7 @@ def class_counts(federation: Federation, rows: Integers, padding: bool) -> Head:
 
 
 def trained_head(
-    algorithm: Algorithm, client: Client, W: Head, r: int, memory: Any = (None, None)
+    algorithm: Algorithm, client: TwinClient, W: Head, r: int, memory: Any = (None, None)
 ) -> Head:
     """The head that a client's steps make of the shared one."""
     settings, protocol = client.settings, client.protocol
@@ -298,7 +298,7 @@ def personal_head(
     if needs_memory and algorithm.server.keeps_client():
         again = run(algorithm, federation, settings, protocol, seed, dtype)
         return next(found.personal[client] for found in again if found.round == round)
-    one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
+    one = TwinClient(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
     return own_head(algorithm, one, np.asarray(shared, dtype), round, pooled=pooled)
 
 
@@ -470,7 +470,7 @@ def personal_rows(federation: Federation, intercept: bool) -> Mask:
 
 
 @dataclass(frozen=True, eq=False)
-class Client:
+class TwinClient:
     """One client and its training samples, handed out in batches by the seed and its identity."""
 
     federation: Federation
