@@ -292,3 +292,22 @@ def canonical_json(value: Any) -> str:
     '{"a":null,"b":[1.0,0.1]}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def three_digits(value: float | None) -> str:
+    """Three significant digits.
+
+    >>> [three_digits(value) for value in (0.123456, 12345.6, None, 2.0, float("inf"))]
+    ['0.123', '12300', '-', '2', 'none']
+    """
+    if value is None:
+        return "-"
+    if not np.isfinite(value):
+        return "none"
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.3g}"
+    digits = 2 - int(np.floor(np.log10(abs(value))))
+    text = f"{round(value, digits):.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if digits > 0 else text

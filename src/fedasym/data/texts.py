@@ -59,8 +59,7 @@ def most_frequent(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
     >>> most_frequent({"n": 2, "b": 1, "a": 3}, 2)
     ('<pad>', '<oov>', '<begin>', '<end>', 'a', 'n')
     """
-    known = (word for word in counts if word not in SPECIAL)
-    ranked = sorted(known, key=lambda word: (-counts[word], word))
+    ranked = sorted(counts.keys() - set(SPECIAL), key=lambda word: (-counts[word], word))
     return (*SPECIAL, *ranked[:size])
 
 
@@ -345,9 +344,9 @@ def load_stackexchange(
         texts.setdefault(name, []).append(text)
     samples: dict[str, list[Sequence[str]]] = {}
     for name, mine in texts.items():
-        if sum(len(text.split()) for text in mine) >= least:
-            samples[name] = [piece for text in mine for piece in cut_text(text)]
-    samples = {name: mine for name, mine in samples.items() if mine}
+        pieces = [piece for text in mine for piece in cut_text(text)]
+        if pieces and sum(len(text.split()) for text in mine) >= least:
+            samples[name] = pieces
     if not samples:
         raise InvalidInput(
             f"least is {least}: none of the {len(texts)} users in {str(folder)!r} has as many"

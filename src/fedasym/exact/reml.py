@@ -390,21 +390,6 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
     return Variances(float(np.sqrt(noise2)), float(np.sqrt(noise2 * d / ratio)), ratio)
 
 
-def ratio_deviance(clients: Sequence[Client]) -> float:
-    """-2 log restricted likelihood of these clients at their likeliest ratio, up to a constant that
-    is the same for features that span the same space.
-    """
-    N = sum(client.n for client in clients)
-    pool = fit_shared(AVERAGE, clients, np.array([client.n / N for client in clients]))
-    if pool.rank >= N:
-        raise InvalidInput(
-            f"power needs more samples than unknowns to be estimated, and all clients together have"
-            f" {N} for {clients[0].X.shape[1]}: give power as a number"
-        )
-    likelihood = RatioLikelihood.of(clients, pool)
-    return likelihood.at(best_ratio(likelihood))[0]
-
-
 def best_ratio(likelihood: RatioLikelihood) -> float:
     """The likeliest c: a grid, a search, a Newton step on the slope; infinite if r = 0 fits."""
     scale = np.log(np.mean(likelihood.x) or 1.0)

@@ -7,7 +7,6 @@ all at once.
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import threading
@@ -18,45 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.runtime import Progress, replace_file
-from fedasym.pretraining import KEY, NetworkRecipe
-from fedasym.pretraining.networks import Source, augment, build, last_layer
+from fedasym.core.runtime import Progress
+from fedasym.pretraining import NetworkRecipe
+from fedasym.pretraining.networks import (
+    Source,
+    Tensors,
+    augment,
+    build,
+    last_layer,
+    read_checkpoint,
+    write_checkpoint,
+)
 
-Tensors = dict[str, Tensor]
 STATE = ("epoch", "batch", "lost", "seconds", "epochs")  # of a run, beside its tensors
-
-
-def write_checkpoint(path: Path, tensors: Tensors, description: dict[str, Any]) -> None:
-    """Tensors and a description, whole or not at all."""
-    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    try:
-        with replace_file(path) as fresh:
-            safetensors.torch.save_file(held, fresh, metadata={KEY: json.dumps(description)})
-    except (OSError, safetensors.SafetensorError) as reason:
-        raise InvalidInput(
-            f"{path} cannot be written ({reason}): make room, or give another folder with --into"
-        ) from None
-
-
-def read_checkpoint(path: Path) -> tuple[Tensors, dict[str, Any]]:
-    """What `write` wrote."""
-    try:
-        with safetensors.safe_open(str(path), framework="pt") as file:
-            description = json.loads((file.metadata() or {})[KEY])
-            names = file.keys()
-            return {name: file.get_tensor(name) for name in names}, description
-    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as reason:
-        raise InvalidInput(
-            f"{path} cannot be read as a network of fedasym pretrain ({reason}): delete it"
-        ) from None
 
 
 def training_state(network: nn.Module, optimiser: Optimizer, device: torch.device) -> Tensors:

@@ -131,7 +131,7 @@ def learn_network(
     progress: Progress | None,
 ) -> Pretrained:
     """One recipe's network: from its file where it is finished, else trained."""
-    from fedasym.pretraining import descent
+    from fedasym.pretraining import descent, networks
     from fedasym.pretraining.networks import Source, reader_for
 
     mixed = descent.find_precision(precision, where := descent.find_device(device))
@@ -150,9 +150,9 @@ def learn_network(
         )
         described |= {"reader": asdict(reader), "mixed": mixed, "device": where.type, **results}
         described["seconds"] = time.monotonic() - started
-        descent.write_checkpoint(path, tensors, described)
+        networks.write_checkpoint(path, tensors, described)
         checkpoint.unlink(missing_ok=True)
-    held = descent.read_checkpoint(path)[1]
+    held = networks.read_checkpoint(path)[1]
     validation, test = (
         float("nan") if held[field] is None else held[field] for field in ("validation", "test")
     )
@@ -239,7 +239,7 @@ def prepare_network(
     """The network to look with, how it reads samples, and what tells it from others."""
     import torch
 
-    from fedasym.pretraining import descent
+    from fedasym.pretraining import networks
     from fedasym.pretraining.networks import Reader, Source, build, reader_for
 
     if isinstance(network, str) and ":" in network and not Path(network).exists():
@@ -249,7 +249,7 @@ def prepare_network(
         path = chosen_network(name, into)
     else:
         path = check_features_file(path_of("network", network))
-    tensors, held = descent.read_checkpoint(path)
+    tensors, held = networks.read_checkpoint(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
         reader = Reader(kind, *map(tuple, numbers))

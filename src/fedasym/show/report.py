@@ -29,7 +29,6 @@ from fedasym.show.findings import (
     Histogram,
     Hurt,
     compare_with_best,
-    count_of,
     curves_table,
     describe_curves,
     describe_data_sizes,
@@ -44,7 +43,17 @@ from fedasym.show.findings import (
     read_accuracy,
     read_loss,
 )
-from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, render, write_html
+from fedasym.show.pages import (
+    Cell,
+    Column,
+    Drawing,
+    Table,
+    count,
+    count_of,
+    minus,
+    render,
+    write_html,
+)
 from fedasym.show.reproduction import (
     Curves,
     Published,

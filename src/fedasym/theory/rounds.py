@@ -109,9 +109,8 @@ class StepFilter:
             if not np.abs(1 - f).max() < 4:
                 continue
             again = 2 * ((f * (z / kappa_ * arc)) @ (1 / (z[:, None] - inside))).real
-            if (
-                np.abs(again - self.learn(inside).real).max() < CLOSE
-            ):  # Cauchy's formula gives f back
+            off = np.abs(again - self.learn(inside).real).max()
+            if off < CLOSE:  # Cauchy's formula gives f back
                 return contour
         raise InvalidInput(
             f"server_step is {self.rate:g}: local steps of {type(self.stage).__name__} diverge"

@@ -25,7 +25,6 @@ from fedasym.training.decomposition import (
     Decomposition,
     correct_shifts,
     count_labels,
-    describe_drift,
     held_scores,
     join_parts,
 )
@@ -37,6 +36,7 @@ from fedasym.training.wording import (
     client_notes,
     convergence_remedies,
     describe_distance,
+    describe_drift,
     fold_line,
     meanings,
     setting_text,
