@@ -22,7 +22,7 @@ from xml.etree.ElementTree import ParseError, iterparse
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, unknown_name
+from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.numbers import check_seed, whole
 from fedasym.data import assembly
 from fedasym.data.archives import ADDRESS
@@ -103,8 +103,7 @@ CHARACTER_VOCABULARY = (*SPECIAL, *CHARACTERS)
 CHARACTER_POSITIONS = 80
 FEWEST_WINDOWS = 2  # windows of a role's training file, so that one trains and one validates
 CODES = np.full(256, OOV, np.int32)
-NUMBERED = np.arange(len(SPECIAL), len(CHARACTER_VOCABULARY))
-CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = NUMBERED
+CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = len(SPECIAL) + np.arange(len(CHARACTERS))
 
 
 def load_shakespeare(folder: str | Path, *, seed: int = 0) -> Federation:
@@ -147,9 +146,8 @@ def cut_snippet(snippet: bytes) -> list[Tokens]:
     >>> [len(window) for window in cut_snippet(b"x" * 100)]
     [81, 21]
     """
-    codes = CODES[np.frombuffer(snippet, np.uint8)]
     size = CHARACTER_POSITIONS + 1
-    tokens = np.concatenate([[BEGIN], codes, [END]]).astype(np.int32)
+    tokens = np.r_[BEGIN, CODES[np.frombuffer(snippet, np.uint8)], END].astype(np.int32)
     return [tokens[start : start + size] for start in range(0, tokens.size, size)]
 
 
@@ -179,8 +177,7 @@ def load_stackoverflow(
     vocabulary: how many of the most frequent words are known; four special tokens come before them.
     part: "train", or "held_out" for the other users, of `stackoverflow_held_out.h5`.
     """
-    if part not in PARTS:
-        raise unknown_name("part", part, PARTS)
+    one_of("part", part, PARTS)
     wanted = whole("users", users, 1)
     seed = check_seed(seed)
     words = frequent_words(folder, whole("vocabulary", vocabulary, 1))

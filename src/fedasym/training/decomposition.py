@@ -26,10 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import ScoreStage
-from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array
+from fedasym.core.numbers import Array, pool_shares
 from fedasym.core.runtime import write_file
 from fedasym.data.federation import Federation
 from fedasym.results import Result

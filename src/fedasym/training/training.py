@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, find
-from fedasym.algorithms.family import verbs_of
-from fedasym.algorithms.registry import REGISTRY, SHARED, asks_for_all
+from fedasym.algorithms.registry import REGISTRY, asks_for_all
 from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import Progress, progress_shown
@@ -28,8 +27,12 @@ from fedasym.training.settings import (
     SETTINGS,
     Protocol,
     Settings,
+    all_trainable,
+    check_corrections,
+    check_own,
     check_steps,
     check_trainable,
+    check_whole_numbers,
     default_for,
     default_of,
     fixed_settings,
@@ -46,15 +49,6 @@ if TYPE_CHECKING:
 
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
 COHORT = 20  # clients a round, where there are that many
-
-
-def all_trainable(classes: bool) -> list[Algorithm]:
-    """Every algorithm that has a name and is trained, other names of the same left out.
-
-    classes: whether labels are classes, of which scores may be corrected by their shares.
-    """
-    known = (each for each in REGISTRY.values() if "train" in verbs_of(each) and not each.alias_of)
-    return [each for each in known if classes or each.correction is None]
 
 
 def find_algorithms(
@@ -77,42 +71,6 @@ def find_algorithms(
             f"algorithm has {max(names, key=names.count)} twice: give each its own name"
         )
     return chosen, several
-
-
-def check_own(algorithms: Sequence[Algorithm], told: Iterable[str]) -> None:
-    """Refuse a setting that neither every run nor any of these algorithms has."""
-    known = (*SETTINGS, *(name for algorithm in algorithms for name in own_settings(algorithm)))
-    for name in told:
-        if name not in known:
-            raise unknown_name("setting", name, known)
-
-
-def check_corrections(algorithms: Sequence[Algorithm], federation: Federation) -> None:
-    """Refuse corrections of classes' scores where numbers are predicted."""
-    for algorithm in algorithms:
-        if algorithm.correction is not None and federation.classes is None:
-            raise InvalidInput(
-                f"{algorithm.name} adds the shares of a client's classes, and these labels are"
-                f" numbers: train {algorithm.name.removesuffix(SHARED)}"
-            )
-
-
-def check_whole_numbers(name: str, values: Iterable[int]) -> list[int]:
-    """Seeds, or numbers of splits, each once."""
-    numbers = read_list(name, values)
-    if not numbers:
-        raise InvalidInput(f"{name} is empty: give at least one whole number")
-    for value in numbers:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | np.integer)
-            or not 0 <= value < 2**64
-        ):
-            raise InvalidInput(
-                f"{name.removesuffix('s')} is {value!r}: it must be a whole number from 0 to"
-                " 2^64 - 1"
-            )
-    return list(dict.fromkeys(map(int, numbers)))
 
 
 def read_grid(grid: Any) -> dict[str, Any]:

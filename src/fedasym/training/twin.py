@@ -19,9 +19,9 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.stages import ServerStage, Stage
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import pool_shares
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, TRAINING, Integers, Words, mix_hash
 from fedasym.exact import GramSums

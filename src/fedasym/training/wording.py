@@ -12,6 +12,7 @@ from fedasym.core.numbers import Array, TextTable, number
 from fedasym.data.federation import Federation
 from fedasym.training.convergence import NEAR, columns_out_of_scale
 from fedasym.training.decomposition import count_labels
+from fedasym.training.privacy import NOT_COUNTED
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -117,7 +118,7 @@ def meanings(names: Iterable[str]) -> list[str]:
 
 
 def run_notes(history: History) -> list[str]:
-    """What happened: divergence, interruption, a test accuracy that has passed its peak."""
+    """What happened: divergence, interruption, an accuracy past its peak, privacy spent."""
     notes = []
     if history.diverged is not None:
         notes.append(
@@ -139,6 +140,8 @@ def run_notes(history: History) -> list[str]:
             f"Test accuracy was highest at round {history.rounds[peak]} ({accuracy[peak]:.2%}):"
             " choose a number of rounds by validation, not by this."
         )
+    if history.privacy is not None:
+        notes.append(f"{history.privacy} {NOT_COUNTED}")
     return notes
 
 
@@ -329,3 +332,13 @@ def describe_drift(trained: Array, held: Array) -> str | None:
         f" {ratio:.1f} times as much as chance makes them): class shares of the one mislead on the"
         " other; take a smaller share_power, a larger share_smoothing, or none of it."
     )
+
+
+LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
+
+ACCURACIES = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile")
+
+COLUMNS = {
+    "classification": (*ACCURACIES, "hurt", *LOSSES),
+    "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
+}
