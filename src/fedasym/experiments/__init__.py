@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 # The fields come first: they say it in a sentence where pydantic is missing.
-from fedasym.experiments.fields import Data, Gains, Names, Part, SettingsTable, Trials  # isort: skip
+from fedasym.experiments.fields import (  # isort: skip
+    Data,
+    Gains,
+    Names,
+    Part,
+    SettingsTable,
+    Trials,
+)
 
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
