@@ -19,7 +19,7 @@ from fedasym.exact.class_clients import (
     step_from,
 )
 from fedasym.exact.draws import seeded_generator
-from fedasym.exact.selection import group_by_angle
+from fedasym.exact.outputs import group_by_angle
 from fedasym.theory.classes.finite import meta_scale, moreau_fit, step_around
 from fedasym.theory.classes.metrics import log_loss
 from fedasym.theory.classes.ridge import shrinkage

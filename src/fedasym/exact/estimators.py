@@ -15,7 +15,6 @@ from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorith
 from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array, flag, notebook_text, number, plural
 from fedasym.core.runtime import read_arrays, write_arrays
-from fedasym.exact import combine_outputs, common_penalties, common_shared_ridge
 from fedasym.exact.clients import (
     Client,
     PerClient,
@@ -25,13 +24,20 @@ from fedasym.exact.clients import (
     places_of,
 )
 from fedasym.exact.least_squares import fit_personal, fit_shared
+from fedasym.exact.outputs import (
+    choose_groups,
+    combine_outputs,
+    common_penalties,
+    common_shared_ridge,
+    own_ridge,
+    with_mixture,
+)
 from fedasym.exact.penalties import (
     check_personal_unknowns,
     choose_penalties,
     choose_shared_ridge,
     turn_features,
 )
-from fedasym.exact.selection import choose_groups, own_ridge, with_mixture
 from fedasym.exact.spread import about_means
 
 SHOWN = 10  # clients that a printed fit lists

@@ -24,7 +24,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import pool_shares
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, TRAINING, Integers, Words, mix_hash
-from fedasym.exact import GramSums
+from fedasym.exact.outputs import GramSums
 from fedasym.training.plans import batches, cohorts, draw_private_cohorts
 from fedasym.training.privacy import clip_move, draw_noise, plan_private_rounds
 from fedasym.training.settings import (

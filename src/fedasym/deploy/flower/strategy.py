@@ -66,7 +66,7 @@ from fedasym.deploy.flower.roster import (
     log_troubles,
     sort_replies,
 )
-from fedasym.exact import GramSums
+from fedasym.exact.outputs import GramSums
 from fedasym.models import SavedHead
 from fedasym.training.privacy import clip_move, draw_secret_noise
 from fedasym.training.settings import Settings, bind_stage, named_settings
