@@ -367,3 +367,8 @@ def split_folds(owner: NDArray[np.integer], folds: int = FOLDS, seed: int = 0) -
     offsets = rng.integers(folds, size=len(sizes))
     dealt[order] = (np.arange(len(owner)) - starts + offsets[owner[order]]) % folds
     return dealt
+
+
+def plain_ridge(ridge: Any) -> float | Array:
+    """A ridge as a number, where it is one, or as an array by unknown."""
+    return float(ridge) if np.ndim(ridge) == 0 else ridge

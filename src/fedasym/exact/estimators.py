@@ -22,6 +22,7 @@ from fedasym.exact.clients import (
     check_client_weights,
     gather_clients,
     places_of,
+    plain_ridge,
 )
 from fedasym.exact.least_squares import fit_personal, fit_shared
 from fedasym.exact.outputs import (
@@ -378,11 +379,6 @@ def fit_clients(
         shared_ridge=None if prior is None else prior.ridge,
         centre=None if prior is None else prior.length(d - intercept),
     )
-
-
-def plain_ridge(ridge: Any) -> float | Array:
-    """A ridge as a number, where it is one, or as an array by unknown."""
-    return float(ridge) if np.ndim(ridge) == 0 else ridge
 
 
 def fit_alone(algorithm: Algorithm, client: Client, ridge: Any) -> Array:
