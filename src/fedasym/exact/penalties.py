@@ -10,7 +10,7 @@ The best ridge on the shared model is then 1/(N t), N samples in all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -41,6 +41,16 @@ FURTHEST_POWER = 3.0  # of the covariance that is looked for
 NONE = 1e-6  # of the samples' own scale: a ratio below is none
 
 
+def covariance_powers(total: Array) -> Callable[[float], Array]:
+    """Power -> S^(power/2), S a matrix of second moments up to a factor: its mean eigenvalue is 1,
+    and those that are nearly 0 are as good as the least that counts.
+    """
+    x, axes = np.linalg.eigh(total)
+    x = np.maximum(x, LEAST_POWER * x[-1])
+    x = x / max(float(x.mean()), np.finfo(float).tiny)
+    return lambda power: np.asarray((axes * x ** (power / 2)) @ axes.T)
+
+
 def turn_features(
     algorithm: Algorithm, clients: Sequence[Client], intercept: bool
 ) -> tuple[Algorithm, Array]:
@@ -53,13 +63,7 @@ def turn_features(
     seen = [client for client in within if client is not None]
     if not seen:
         return algorithm, np.eye(d + intercept)
-    total = sum(client.X.T @ client.X for client in seen) / sum(client.n for client in seen)
-    x, axes = np.linalg.eigh(total)
-    x = np.maximum(x, LEAST_POWER * x[-1]) / max(float(x.mean()), np.finfo(float).tiny)
-
-    def turn(power: float) -> Array:
-        return np.asarray((axes * x ** (power / 2)) @ axes.T)
-
+    turn = covariance_powers(sum(client.X.T @ client.X for client in seen))
     power = stage.get("power")
     if power is None:
 

@@ -283,6 +283,8 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
 
 def check_trainable(algorithm: Algorithm) -> None:
     """Refuse what has no stochastic form."""
+    if (plain := algorithm.personalise.plain_stage) is not None:
+        algorithm = replace(algorithm, personalise=plain)
     name = algorithm.name
     still = (algorithm.shares_nothing, algorithm.personalise.step_count == 0)
     for stage, takes_none in zip(algorithm.stages, still, strict=True):

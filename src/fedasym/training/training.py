@@ -42,6 +42,7 @@ from fedasym.training.settings import (
     takes_settings,
     used_settings,
 )
+from fedasym.training.twin import DirectedClients, scale_by_direction
 
 if TYPE_CHECKING:
     from fedasym.training.runner import RunOutcome
@@ -183,7 +184,9 @@ def settle_settings(
     settings = resolve_ridge(Settings(**run, own=tuple(values.items())), algorithm)
     if scaled is None or not set(missing) & set(used_settings(algorithm)):
         return settings
-    chosen = stable_steps(federation, scaled, settings.batch, settings.ridge)
+    directed = scale_by_direction(algorithm, federation, settings, scaled)
+    where = federation if directed is None else directed.federation
+    chosen = stable_steps(where, scaled, settings.batch, settings.ridge)
     steps: dict[str, Any] = {name: chosen[name] for name in missing}
     return replace(settings, **steps)
 
@@ -285,23 +288,66 @@ def train(
             "precision is 'bfloat16': it serves sequences of classes, and these are not; use"
             " 'mixed'"
         )
-    outcomes, stopped = compute_histories(
-        jobs, federation, rules, numbers, deals, precision, form, progress
-    )
     dealt = [federation.resplit(split, fractions=None) for split in deals] or [federation]
     runs = [(number, place) for place in range(len(dealt)) for number in numbers]
-    histories = [
-        record_history(
-            job, dealt[place], rules, number, deals[place] if deals else None, outcome, stopped
+    parts = separate_directions(jobs)
+    trained: dict[int, list[History]] = {}
+    for part, places in enumerate(parts):
+        algorithm_first, settings_first = jobs[places[0]]
+        scaled = scale_by_direction(algorithm_first, federation, settings_first, rules.intercept)
+        outcomes, stopped = compute_histories(
+            [(plain_algorithm(jobs[place][0]), jobs[place][1]) for place in places],
+            federation if scaled is None else scaled.federation,
+            rules,
+            numbers,
+            deals,
+            precision,
+            form,
+            progress and report_share(progress, part, len(parts)),
         )
-        for job, row in zip(jobs, outcomes, strict=True)
-        for (number, place), outcome in zip(runs, row, strict=True)
-        if outcome.rounds
-    ]
+        for place, row in zip(places, outcomes, strict=True):
+            trained[place] = [
+                record_history(
+                    jobs[place],
+                    dealt[at],
+                    rules,
+                    number,
+                    deals[at] if deals else None,
+                    outcome,
+                    stopped,
+                    scaled,
+                )
+                for (number, at), outcome in zip(runs, row, strict=True)
+                if outcome.rounds
+            ]
+        if stopped:
+            break
+    histories = [history for place in sorted(trained) for history in trained[place]]
     if not histories:
         raise KeyboardInterrupt
     single = not several and not grid and seeds is None and splits is None
     return histories[0] if single else Histories(tuple(histories))
+
+
+def plain_algorithm(algorithm: Algorithm) -> Algorithm:
+    """What is trained where features are scaled for a ridge by direction; else itself."""
+    plain = algorithm.personalise.plain_stage
+    return algorithm if plain is None else replace(algorithm, personalise=plain)
+
+
+def separate_directions(jobs: Sequence[tuple[Algorithm, Settings]]) -> list[list[int]]:
+    """The places of the jobs that train on the same features: all, but for ridges by direction."""
+    found: dict[Any, list[int]] = {}
+    for place, (algorithm, settings) in enumerate(jobs):
+        plain = algorithm.personalise.plain_stage is None
+        key = None if plain else (algorithm.name, dict(settings.own)["power"])
+        found.setdefault(key, []).append(place)
+    return list(found.values())
+
+
+def report_share(progress: Progress, part: int, parts: int) -> Progress:
+    """Progress of one of several parts, as that of the whole."""
+    return lambda share, text: progress((part + share) / parts, text)
 
 
 def compute_histories(
@@ -356,6 +402,7 @@ def record_history(
     split: int | None,
     outcome: RunOutcome,
     stopped: bool,
+    scaled: DirectedClients | None = None,
 ) -> History:
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
@@ -364,11 +411,15 @@ def record_history(
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)
-    exact = (
-        solve_exactly(algorithm, settings, protocol, seed, federation, outcome.head)
-        if judged
-        else None
-    )
+    head, exact = outcome.head, None
+    if judged:
+        trained_on = federation
+        if scaled is not None:
+            trained_on = replace(scaled.federation, split=federation.split)
+        told = (plain_algorithm(algorithm), settings, protocol, seed, trained_on)
+        exact = solve_exactly(*told, outcome.head)
+    if scaled is not None and head is not None:
+        head = scaled.restore(head)
     totals = count_tested(federation, None if protocol.count_padding else federation.mask)
     return History(
         algorithm=algorithm,
@@ -383,7 +434,7 @@ def record_history(
         shared_correct=shared[..., 0],
         shared_losses=shared[..., 1],
         totals=totals,
-        shared=outcome.head,
+        shared=head,
         diverged=outcome.diverged,
         interrupted=stopped and outcome.rounds[-1] < settings.rounds,
         training_losses=np.stack(outcome.fitted) if judged else None,
