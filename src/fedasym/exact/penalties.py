@@ -63,7 +63,7 @@ def turn_features(
     seen = [client for client in within if client is not None]
     if not seen:
         return algorithm, np.eye(d + intercept)
-    turn = covariance_powers(sum(client.X.T @ client.X for client in seen))
+    turn = covariance_powers(np.sum([client.X.T @ client.X for client in seen], axis=0))
     power = stage.get("power")
     if power is None:
 
