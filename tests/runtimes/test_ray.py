@@ -246,7 +246,9 @@ def alone(home, variables) -> dict[str, Any]:
         for name, value in variables.items()
         if name != "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
     }
-    paths = {"PYTHONPATH": str(root), "RAY_TMPDIR": str(home / "own")}
+    own |= {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
+    found = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = {"PYTHONPATH": os.pathsep.join(found), "RAY_TMPDIR": str(home / "own")}
     done = subprocess.run(
         [sys.executable, "-c", code],
         env=own | paths,
