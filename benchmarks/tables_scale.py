@@ -25,8 +25,8 @@ SIZES = [(180, 18), (31_022, 2_410)]
 LARGE = (1_000_000, 50_000)
 CHILD = """
 import resource, sys
-from fedasym.cli import app, load, run
-load(["advise"])
+from fedasym.cli import app, import_commands, run
+import_commands(["advise"])
 words = ["advise", sys.argv[1], "--label", "score", "--client", "school"]
 code = run(lambda: app(words, exit_on_error=False, print_error=False, result_action="return_value"))
 print("peak", resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024, file=sys.stderr)

@@ -157,10 +157,10 @@ def test_a_process_says_and_ends_the_same():
 # loaded.
 LOADED = """
 import os, sys
-from fedasym.cli import app, load
+from fedasym.cli import app, import_commands
 for words in ([], *([each] for each in sys.argv[1:])):
     if os.fork() == 0:
-        load(words)
+        import_commands(words)
         print(*sorted(name for name in app if name[0] != "-"), flush=True)
         os._exit(0)
     assert os.wait()[1] == 0
@@ -195,7 +195,7 @@ def every_command(app, words=("fedasym",)):
 
 
 def test_every_command_has_an_example_that_it_understands():
-    cli.load([])
+    cli.import_commands([])
     found = dict(every_command(cli.app))
     assert len(found) > 25
     for words, app in found.items():
@@ -240,7 +240,7 @@ def test_extras_that_are_missing_are_named_with_the_way_to_get_them(monkeypatch)
 
 
 def test_shells_can_complete_commands():
-    cli.load([])
+    cli.import_commands([])
     assert "predict" in cli.app.generate_completion(shell="bash")
     assert "--install-completion" in fedasym("--help").stdout
 

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from builder.docstrings import escaped
-from fedasym.cli import app, load
+from fedasym.cli import app, import_commands
 
 INTRO = """Every command is a public verb plus printing, with the same words. A bad value exits with 2 and one sentence;
 `--json` prints full precision with stable keys. `fedasym COMMAND --help` shows the same on a terminal."""
@@ -15,7 +15,7 @@ INTRO = """Every command is a public verb plus printing, with the same words. A 
 
 def all_commands() -> Iterator[tuple[str, Any]]:
     """Every command that does something, by its words."""
-    load([])
+    import_commands([])
     for name in sorted(each for each in app if not each.startswith("-")):
         inner = sorted(each for each in app[name] if not each.startswith("-"))
         yield from [(f"{name} {each}", app[name][each]) for each in inner] or [(name, app[name])]

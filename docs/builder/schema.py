@@ -18,7 +18,7 @@ TOP = ""
 TABLES = {
     "Data": "data",
     "Synthetic": "data.synthetic",
-    "Settings": "settings",
+    "SettingsTable": "settings",
     "Budget": "settings.privacy",
     "Trials": "trials",
     "Gains": "gains",

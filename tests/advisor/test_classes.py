@@ -8,9 +8,9 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor import advise
-from fedasym.cli import app, load, run
+from fedasym.cli import app, import_commands, run
 
-load(["advise"])
+import_commands(["advise"])
 
 
 @pytest.fixture(scope="module")

@@ -18,8 +18,8 @@ from fedasym.exact.class_clients import (
     lay_out,
     step_from,
 )
-from fedasym.exact.clients import group_by_angle
 from fedasym.exact.draws import seeded_generator
+from fedasym.exact.outputs import group_by_angle
 from fedasym.theory.classes.finite import meta_scale, moreau_fit, step_around
 from fedasym.theory.classes.metrics import log_loss
 from fedasym.theory.classes.ridge import shrinkage

@@ -10,7 +10,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.data.catalogue import find_dataset
-from fedasym.experiments.fields import Settings
+from fedasym.experiments.fields import SettingsTable
 from fedasym.experiments.reproduction import (
     REFUTED,
     SUPPORTED,
@@ -55,7 +55,7 @@ def results(
         experiment=SimpleNamespace(
             name="mine",
             algorithms=list(levels),
-            settings=Settings(rounds=400, cohort=20, protocol=protocol),
+            settings=SettingsTable(rounds=400, cohort=20, protocol=protocol),
         ),
     )
 

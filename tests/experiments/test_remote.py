@@ -119,7 +119,7 @@ def test_other_things_are_refused_and_left_alone(memory, finished):
 
 def test_commands_read_a_url(finished, capsys):
     _, results, whole = finished
-    cli.load(["runs"])
+    cli.import_commands(["runs"])
     code = cli.run(lambda: cli.app(["runs", "show", whole.as_uri()], result_action="return_value"))
     assert code == 0
     assert str(results) in capsys.readouterr().out

@@ -14,8 +14,9 @@ from scipy import stats
 
 import fedasym as fa
 from fedasym.experiments import plan
-from fedasym.experiments.execution import Pace
+from fedasym.experiments.execution import Pace, estimate_work
 from fedasym.experiments.fields import record_data
+from fedasym.experiments.results import describe_budget
 from fedasym.training.comparisons import compare_finals, compare_pair, sign_flips
 
 from .small import flipped
@@ -175,8 +176,7 @@ def test_maml_and_pfedme_take_more_gradients():
         (),
     )
     lines = {
-        line.split(":")[0]: line
-        for line in plan.describe_budget(fa.Experiment.paper("emnist"), data)
+        line.split(":")[0]: line for line in describe_budget(fa.Experiment.paper("emnist"), data)
     }
     assert "160,000 in all;" in lines["ftfa"]
     assert "160,000 in all, of 2 gradients each" in lines["maml_fo"]
@@ -196,10 +196,10 @@ def test_work_counts_a_shared_trajectory_once():
     batches = sum(-(-n // 32) for n in data.training)
     shared = plan.tuning(experiment)[1]  # fedavg, ftfa and rtfa at one server step
     assert (
-        plan.estimate_work(shared, data) == 400 * 20 * 20 + (5 + 25) * 10 * batches
+        estimate_work(shared, data) == 400 * 20 * 20 + (5 + 25) * 10 * batches
     )  # tested after the last round alone
     maml = plan.tuning(experiment)[7]  # maml_fo: a trajectory for each local step
-    assert plan.estimate_work(maml, data) == 5 * (2 * 400 * 20 * 20 + 10 * batches)
+    assert estimate_work(maml, data) == 5 * (2 * 400 * 20 * 20 + 10 * batches)
 
 
 def test_the_time_left_goes_by_pieces_of_the_same_kind():

@@ -7,7 +7,7 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.cli import app, load, run
+from fedasym.cli import app, import_commands, run
 
 
 @pytest.fixture
@@ -25,7 +25,7 @@ def shops(tmp_path):
 
 def command(*words):
     words = [str(word) for word in words]
-    load(words)
+    import_commands(words)
     try:
         return run(lambda: app(words, exit_on_error=False, print_error=False))
     except SystemExit as ended:

@@ -6,7 +6,7 @@ import torch
 from torch import nn
 
 import fedasym as fa
-from fedasym.pretraining import FEATURES, RECIPES, Recipe
+from fedasym.pretraining import FEATURES, RECIPES, NetworkRecipe
 from fedasym.pretraining.networks import (
     PADDING,
     Reader,
@@ -71,7 +71,7 @@ def test_every_data_set_has_its_network():
     ("recipe", "schedule"),
     [
         (
-            Recipe("cnn", step=0.1, decay=0.3, decay_every=2),
+            NetworkRecipe("cnn", step=0.1, decay=0.3, decay_every=2),
             lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.3),
         ),
         (

@@ -16,13 +16,13 @@ from torch import nn
 from torch.nn import functional
 
 import fedasym as fa
-from fedasym.pretraining import RECIPES, Recipe, chosen_network, descent, learning
-from fedasym.pretraining.descent import accuracy, mean_loss
+from fedasym.pretraining import RECIPES, NetworkRecipe, chosen_network, descent, learning
+from fedasym.pretraining.descent import mean_cross_entropy, measure_accuracy
 from fedasym.pretraining.networks import Source, reader_for
 
 from .small import images, perceptron, sentences, vectors
 
-MY = Recipe("my_networks:model", epochs=2, batch=16, step=0.05, decay_every=2)
+MY = NetworkRecipe("my_networks:model", epochs=2, batch=16, step=0.05, decay_every=2)
 
 
 def test_a_cnn_learns_images_and_an_lstm_sentences(tmp_path):
@@ -37,7 +37,7 @@ def test_a_cnn_learns_images_and_an_lstm_sentences(tmp_path):
 def test_it_is_stochastic_gradient_descent(mine, tmp_path):
     """Two epochs against a loop of our own over the same batches."""
     federation = vectors()
-    recipe = Recipe(
+    recipe = NetworkRecipe(
         "my_networks:model", epochs=2, batch=16, optimiser="sgd", step=0.1, decay=0.5, momentum=0.9
     )
     result = fa.pretraining.pretrain("mine", federation, recipe=recipe, seed=7, into=tmp_path)
@@ -78,9 +78,9 @@ def test_the_loss_and_the_accuracy_leave_padding_out():
     logs = scores.log_softmax(-1).gather(-1, torch.tensor(federation.labels[:10])[..., None])[
         ..., 0
     ]
-    torch.testing.assert_close(mean_loss(scores, labels), -logs[real].mean())
+    torch.testing.assert_close(mean_cross_entropy(scores, labels), -logs[real].mean())
     right = (scores.argmax(-1) == torch.tensor(federation.labels[:10]))[real]
-    assert accuracy(always, source, False) == pytest.approx(float(right.float().mean()))
+    assert measure_accuracy(always, source, False) == pytest.approx(float(right.float().mean()))
 
 
 def test_a_finished_network_is_not_trained_again(mine, tmp_path, monkeypatch):

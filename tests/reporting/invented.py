@@ -14,7 +14,7 @@ import fedasym as fa
 from fedasym.experiments import ALL, tables
 from fedasym.experiments.fields import FORMAT, Record
 from fedasym.experiments.tables import CLIENT_STATISTICS
-from fedasym.training.history import COLUMNS
+from fedasym.training.wording import COLUMNS
 
 FINAL = {
     "local": 0.764,

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.cli import app, load, run
+from fedasym.cli import app, import_commands, run
 from fedasym.show.figures import EVERY, contrast, readable_shade
 from fedasym.show.pages import DARK, LIGHT, asset
 from fedasym.show.report import report, report_page
@@ -275,7 +275,7 @@ def test_the_command(run_folder, tmp_path, capsys, monkeypatch):
 
 def called(args):
     """The exit code of a command."""
-    load(args)
+    import_commands(args)
     try:
         return run(lambda: app(args, exit_on_error=False, print_error=False))
     except SystemExit as ended:

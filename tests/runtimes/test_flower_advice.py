@@ -224,7 +224,7 @@ def test_least_squares_from_gradients_alone():
 
 def told(*args):
     """A command in this process: its exit code."""
-    cli.load(args)
+    cli.import_commands(args)
     try:
         return cli.run(lambda: cli.app(args, exit_on_error=False, print_error=False))
     except SystemExit as ended:

@@ -28,7 +28,7 @@ from fedasym.deploy.flower.nodes import head_file, select_clients
 from fedasym.deploy.flower.roster import REFUSED_APP
 from fedasym.models import SavedHead
 from fedasym.training.settings import TEXT, Settings, resolve_ridge
-from fedasym.training.twin import Client, local_work
+from fedasym.training.twin import TwinClient, local_work
 
 from .flower_federation import Federation, Process, node_keys, wait_until
 
@@ -445,7 +445,7 @@ def by_hand(data: Path) -> np.ndarray:
     )  # fmt: skip
     told = {name: value for name, value in OPTIONS.items() if name != "intercept"}
     settings = resolve_ridge(Settings(**told), TRAINED["ftfa"])
-    clients = [Client(whole, name, settings, TEXT, 0, np.float64) for name in whole.clients]
+    clients = [TwinClient(whole, name, settings, TEXT, 0, np.float64) for name in whole.clients]
     W = np.zeros((3, 3))
     for r in range(2):
         W = sum(

@@ -45,7 +45,7 @@ def clipped_mean(whole, clip):
     told = Settings(local_steps=3, batch=8, server_step=0.3)
     moves = []
     for name in whole.clients:
-        client = twin.Client(whole, name, told, TEXT, 0, np.float64)
+        client = twin.TwinClient(whole, name, told, TEXT, 0, np.float64)
         start = np.zeros((whole.dimension, whole.outputs))
         head = twin.local_work(fa.algorithms.find("fedavg"), client, start, 0, 0).head
         moves.append(clip_move(head, clip)[0])

@@ -169,7 +169,7 @@ def test_training_on_tables_of_nodes_is_training_on_one_table(label, pupils, tmp
 
 
 def cli_told(*words: str) -> int:
-    cli.load(words)
+    cli.import_commands(words)
     try:
         return cli.run(lambda: cli.app(words, exit_on_error=False, print_error=False))
     except SystemExit as ended:

@@ -173,7 +173,7 @@ def test_a_mistake_gives_one_sentence_and_leaves_nothing(
     file = written(tmp_path)
     monkeypatch.chdir(tmp_path)
     given = [str(file) if word == "FILE" else word for word in words]
-    cli.load(given)
+    cli.import_commands(given)
     code = cli.run(
         lambda: cli.app(given, exit_on_error=False, print_error=False, result_action="return_value")
     )

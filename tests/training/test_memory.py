@@ -137,7 +137,7 @@ def test_changes_are_averaged_per_step_where_clients_take_different_numbers():
     found = last(find("fednova"), clients, one).shared
     assert not np.allclose(found, last(find("fedavg"), clients, one).shared)
     steps, n = np.array([1, 2, 4]), np.array([4, 8, 16])
-    whole = [twin.Client(clients, name, one, TEXT, 0, np.float64) for name in clients.clients]
+    whole = [twin.TwinClient(clients, name, one, TEXT, 0, np.float64) for name in clients.clients]
     total, mean = 0.0, 0.0
     for client, K, size in zip(whole, steps, n, strict=True):
         W = np.zeros((3, 1))

@@ -122,7 +122,7 @@ def test_clients_weigh_alike():
     heads = []
     for name in clients.clients:
         if len(clients.rows(name, "train")):
-            client = twin.Client(clients, name, told, TEXT, 0, np.float64)
+            client = twin.TwinClient(clients, name, told, TEXT, 0, np.float64)
             heads.append(twin.local_work(algorithm, client, np.zeros((4, 1)), 0, 0).head)
     np.testing.assert_allclose(last.shared, np.mean(heads, axis=0), atol=1e-5)
 

@@ -5,8 +5,8 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Share
-from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
+from fedasym.core.numbers import pool_shares
 from fedasym.training import twin
 from fedasym.training.decomposition import pooled_difference
 

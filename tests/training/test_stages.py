@@ -2,6 +2,7 @@
 or is refused.
 """
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,8 @@ from fedasym.algorithms import (
     ServerStage,
     setting,
 )
+from fedasym.algorithms.family import verbs_of
+from fedasym.training import twin
 from fedasym.training.settings import CODE
 
 from .clients import SMALL, as_twin, federation, same
@@ -286,3 +289,58 @@ def test_without_formulas_it_is_trained_not_predicted():
         fa.linear.fit(mine, np.eye(4), np.ones(4), clients=[0, 0, 1, 1], intercept=False)
     with pytest.raises(fa.NoFormula, match=r"fa\.train"):
         fa.predict(fa.ClassPopulation(radius=1, centre=1, aspect=2), [mine])
+
+
+# A ridge by direction
+
+
+def test_a_ridge_by_direction_is_its_twin_and_ends_where_the_exact_fit_is():
+    """Compiled programs train rtfa on scaled features; heads are for features as they are."""
+    scales = np.array([1.5, 1.0, 0.8])
+    drawn = fa.datasets.synthetic(clients=4, dimension=3, samples=30, noise=0.5, seed=6)
+    clients = replace(drawn, features=drawn.features * scales)
+    told = {"power": 1.2, "ridge": 0.6, "precision": "float64", "server_step": 0.2}
+    for protocol in ("text", "code"):
+        short = {"rounds": 3, "evaluate_every": 3, "local_step": 0.1, "protocol": protocol}
+        for run in fa.train("rtfa_directed", clients, splits=[1], **told, **short):
+            of = (run.algorithm, run.federation, run.settings, run.protocol, run.seed)
+            last = list(twin.run(*of))[-1]
+            np.testing.assert_allclose(run.shared, last.shared, atol=1e-12)
+            np.testing.assert_allclose(
+                run.loss[-1], twin.loss(run.federation, last.personal), rtol=1e-12
+            )
+            one = clients.clients[1]
+            np.testing.assert_allclose(run.personal(one), last.personal[one], atol=1e-6)
+    train = replace(clients, split=np.zeros_like(clients.split))
+    whole = {"rounds": 400, "evaluate_every": 0, "batch": 10**6, "local_steps": 1}
+    long = fa.train(
+        "rtfa_directed",
+        train,
+        **told,
+        **whole,
+        personal_epochs=400,
+        local_step=0.1,
+        protocol="text",
+    )
+    exact = fa.linear.fit(
+        "rtfa_directed(power=1.2)",
+        train.features,
+        train.labels[:, 0],
+        train.owner,
+        ridge=0.6,
+        intercept=False,
+    )
+    for client in train.clients:
+        np.testing.assert_allclose(long.personal(client)[:, 0], exact.personal[client], atol=1e-4)
+    scalar = fa.linear.fit(
+        "rtfa", train.features, train.labels[:, 0], train.owner, ridge=0.6, intercept=False
+    )
+    assert abs(scalar.personal[client] - exact.personal[client]).max() > 1e-2
+
+
+def test_a_ridge_by_direction_takes_all_features_and_no_federation_of_nodes():
+    clients = fa.datasets.synthetic(clients=3, dimension=2, samples=8, seed=0)
+    fixed = replace(clients, personal=np.array([True, False]))
+    with pytest.raises(fa.InvalidInput, match="rtfa_directed scales all features together"):
+        fa.train("rtfa_directed", fixed, rounds=1)
+    assert "deploy" not in verbs_of(fa.algorithms.find("rtfa_directed"))

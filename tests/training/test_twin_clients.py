@@ -12,7 +12,7 @@ from fedasym.algorithms import TRAINED, Average, Descend, Keep, Moreau, Nothing,
 from fedasym.data.splits import PERSONAL, mix_hash
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings
-from fedasym.training.twin import Client, batch_of, gradient
+from fedasym.training.twin import TwinClient, batch_of, gradient
 
 from .plain import SMALL, WHOLE, drawn, last, local_batches, same
 
@@ -106,7 +106,7 @@ def test_alone_a_round_is_a_pass_over_the_own_samples():
     start, two, four = twin.run(TRAINED["local"], federation, SMALL, CODE, 7)
     for snapshot in (start, two, four):
         np.testing.assert_array_equal(snapshot.shared, start.shared)
-    client = Client(federation, "a", SMALL, CODE, 7, float)
+    client = TwinClient(federation, "a", SMALL, CODE, 7, float)
     passes = list(client.passes(mix_hash(7, PERSONAL, client.identity, 0), 5))
     # the released code tests after the first pass, the text before it
     np.testing.assert_array_equal(start.personal["a"], descended(start.shared, passes[:3], 0.1))

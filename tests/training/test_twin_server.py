@@ -13,7 +13,7 @@ from fedasym.data.federation import Federation
 from fedasym.data.splits import TRAINING, mix_hash
 from fedasym.training import plans, twin
 from fedasym.training.settings import CODE, TEXT, Settings, bind_stage
-from fedasym.training.twin import Client, batch_of, gradient, take_steps
+from fedasym.training.twin import TwinClient, batch_of, gradient, take_steps
 
 from .plain import SMALL, WHOLE, drawn, last, local_batches, same
 
@@ -226,7 +226,7 @@ def test_training_everyone_in_every_round_is_training_the_cohort(protocol):
                     federation.identities[place],
                     0 if protocol.continued_passes else r + 1,
                 )
-                streams[name] = Client(federation, name, settings, protocol, 6, float).batches(
+                streams[name] = TwinClient(federation, name, settings, protocol, 6, float).batches(
                     stream, 0, 100
                 )
             w = theta = W

@@ -80,12 +80,12 @@ from fedasym.advisor.predictions import (
 )
 from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covariance
 from fedasym.advisor.structure import Structure, estimate_power, find_structure
-from fedasym.advisor.wording import RIVALS, expected_error, name_rivals, three_digits
+from fedasym.advisor.wording import RIVALS, expected_error, name_rivals
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.core.numbers import Array, flag, plural
+from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation

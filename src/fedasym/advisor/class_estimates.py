@@ -30,8 +30,6 @@ from fedasym.advisor.class_statistics import (
     ClientView,
     ProbeRecorder,
     Probes,
-    Profile,
-    ProfileRecorder,
     SharedSums,
     ShiftRecorder,
     pool_classes,
@@ -42,9 +40,11 @@ from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
 from fedasym.advisor.estimates import Estimates, draw_about
 from fedasym.advisor.moments import PROBE_VECTORS, fit_variances, probe_vectors, sum_across
 from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of, spread_places
+from fedasym.advisor.structure import Profile, ProfileRecorder
 from fedasym.core.numbers import Array
 from fedasym.theory.classes.squared_labels import LabelModel, Link
-from fedasym.training.decomposition import GainParts, describe_drift
+from fedasym.training.decomposition import GainParts
+from fedasym.training.wording import describe_drift
 from fedasym.worlds.spectra import Spectrum
 
 CENTRE_POWERS = -1.0, 3.0  # alignments of the shared optimum that are looked for

@@ -16,10 +16,9 @@ from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, lar
 from fedasym.advisor.data import ClientData, read_classes, read_clients
 from fedasym.advisor.predictions import LOG_LOSS, Steps
 from fedasym.advisor.statistics import spread_places
-from fedasym.advisor.wording import three_digits
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array, notebook_text
+from fedasym.core.numbers import Array, notebook_text, three_digits
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
 from fedasym.exact.classes import fit_classes
@@ -255,7 +254,7 @@ class RidgeConfirmation(Confirmation):
         return np.column_stack([np.repeat(each[:, None], dimension, axis=1), own])
 
     def __str__(self) -> str:
-        from fedasym.advisor.wording import three_digits
+        from fedasym.core.numbers import three_digits
 
         others = list(self.expected)
         worse = ", ".join(
@@ -318,7 +317,7 @@ class MixedConfirmation(Confirmation):
         return Outcome.of(self.recommended, LOSS, scores, share=weight / weight.sum())
 
     def __str__(self) -> str:
-        from fedasym.advisor.wording import three_digits
+        from fedasym.core.numbers import three_digits
 
         worse = ", ".join(
             f"{name} worse by {three_digits(excess)}" for name, excess in self.expected.items()

@@ -16,6 +16,7 @@ import scipy.linalg
 import scipy.special
 from numpy.typing import NDArray
 
+from fedasym.advisor.class_statistics import ClientView, SharedSums
 from fedasym.advisor.data import LEAST_CLIENTS
 from fedasym.advisor.estimates import (
     LEAST_ROOM,
@@ -28,7 +29,11 @@ from fedasym.advisor.moments import fit_variances
 from fedasym.advisor.statistics import AxisRows, Summary, spectrum_of, spread_places
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import DRAWS, even_points, in_threads
+from fedasym.worlds.spectra import Spectrum
 
+EIGEN_GROUPS = 12
+SURE_PROFILE = 4.5  # standard errors
+LEAST_PROFILED = 20  # clients that make a sample
 STRUCTURE_CLIENTS = 300  # clients that these checks look at
 IMAGINED_FEDERATIONS = 12  # federations drawn from the model, to compare with
 POWER_STEP = 0.25
@@ -240,3 +245,86 @@ def fit_power(
                 fit.noise2, 1e-300
             )
     return deviance, turned
+
+
+@dataclass(frozen=True, eq=False)
+class Profile:
+    """A covariance in groups, and the energy shares of optimum and displacements (None: even)."""
+
+    spectrum: Spectrum
+    centre: Array | None
+    shift: Array | None
+
+
+class ProfileRecorder:
+    """Clients one after the other."""
+
+    def __init__(self, shared: SharedSums) -> None:
+        values, self.V = scipy.linalg.eigh(shared.covariance)
+        self.s = np.maximum(values, 1e-12 * values[-1])
+        edges = np.geomspace(self.s[0], self.s[-1] * (1 + 1e-9), EIGEN_GROUPS + 1)
+        raw = np.clip(np.searchsorted(edges, self.s, side="right") - 1, 0, EIGEN_GROUPS - 1)
+        self.group = np.unique(raw, return_inverse=True)[1]
+        self.size = np.bincount(self.group).astype(float)
+        self.member = np.eye(self.size.size)[self.group]  # (d, groups)
+        self.shared = shared
+        self.Vtheta = self.V.T @ shared.theta
+        self.back = self.V.T @ shared.inverse
+        self.signal: list[Array] = []
+        self.square: list[Array] = []
+        self.own: list[Array] = []
+        self.cross: Array = np.zeros((self.size.size, self.size.size))
+
+    def add(self, client: ClientView, outputs: int) -> None:
+        """One client more."""
+        turned = client.X @ self.V
+        score = turned.T @ client.about
+        others = self.Vtheta - self.back @ (client.X.T @ client.about)
+        self.signal.append(self.sum_groups(((turned.T @ client.labels) * others).sum(1)) / outputs)
+        self.square.append(self.sum_groups((score**2).sum(1)) / outputs)
+        T = turned.T @ turned
+        self.own.append(self.sum_groups(np.diag(T)))
+        self.cross += self.member.T @ T**2 @ self.member
+
+    def sum_groups(self, values: Array) -> Array:
+        """Over the directions of each group."""
+        return np.asarray(np.bincount(self.group, values, self.size.size), dtype=float)
+
+    def finish(self, s2: float) -> Profile:
+        """Shares, where they differ from even ones for sure."""
+        means = self.sum_groups(self.s) / self.size
+        h = self.size / self.size.sum()
+        spectrum = Spectrum(
+            means,
+            h,
+            f"pooled ({means.size} groups of eigenvalues from {means.min():.3g} to"
+            f" {means.max():.3g})",
+        )
+        if len(self.signal) < LEAST_PROFILED:
+            return Profile(spectrum, None, None)
+        signal, square, own = (np.array(each) for each in (self.signal, self.square, self.own))
+        B = np.maximum(signal.sum(0), 0.0)
+        even = signal.sum() * means * h / float(means @ h)
+        centre = None
+        if contradicts_chance(
+            2 * (signal - np.outer(signal.sum(1), means * h / float(means @ h))),
+            signal.sum(0) - even,
+        ):
+            centre = B / means / (B / means).sum()
+        left = square - s2 * own
+        weights = 1 / np.maximum(np.sqrt((square**2).sum(0)), 1e-300)
+        level = max(float((weights * self.cross.sum(1)) @ (weights * left.sum(0)))
+                    / float(((weights * self.cross.sum(1)) ** 2).sum()), 0.0)  # fmt: skip
+        gap = left.sum(0) - level * self.cross.sum(1)
+        shift = None
+        if contradicts_chance(left - level * self.cross.sum(1) / len(left), gap):
+            found, _ = scipy.optimize.nnls(self.cross * weights[:, None], left.sum(0) * weights)
+            if found.sum() > 0:
+                shift = found * self.size / float(found @ self.size)
+        return Profile(spectrum, centre, shift)
+
+
+def contradicts_chance(parts: Array, gap: Array) -> bool:
+    """Whether a sum over clients, made of `parts`, is further from 0 than chance in some group."""
+    spread = parts.std(0) * np.sqrt(len(parts))
+    return bool(np.any(np.abs(gap) > SURE_PROFILE * np.maximum(spread, 1e-300)))

@@ -11,7 +11,7 @@ import numpy as np
 
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import better_alone
-from fedasym.core.numbers import number, plural
+from fedasym.core.numbers import number, plural, three_digits
 from fedasym.results import ACCURACY, LOSS
 
 if TYPE_CHECKING:
@@ -204,25 +204,6 @@ def loss_lines(advice: Advice) -> list[str]:
     head = "Expected squared error of a member's new sample"
     head += "" if advice.privacy is None else ", without privacy"
     return [f"{head}; the noise alone is {three_digits(floor)}", *lines, *notes]
-
-
-def three_digits(value: float | None) -> str:
-    """Three significant digits.
-
-    >>> [three_digits(value) for value in (0.123456, 12345.6, None, 2.0, float("inf"))]
-    ['0.123', '12300', '-', '2', 'none']
-    """
-    if value is None:
-        return "-"
-    if not np.isfinite(value):
-        return "none"
-    if value == 0:
-        return "0"
-    if not 1e-3 <= abs(value) < 1e6:
-        return f"{value:.3g}"
-    digits = 2 - int(np.floor(np.log10(abs(value))))
-    text = f"{round(value, digits):.{max(digits, 0)}f}"
-    return text.rstrip("0").rstrip(".") if digits > 0 else text
 
 
 def gainer_lines(advice: Advice) -> list[str]:

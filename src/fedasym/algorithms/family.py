@@ -166,19 +166,23 @@ class DirectedRidge(ClientStage):
     clients that differ along strong features are held there less.
 
     power None: the best, one over the displacement's energy along each direction, in limits; the
-    likeliest in exact fits. ridge None: the best.
+    likeliest in exact fits; 1 in training, which is rtfa's on features that are scaled so. ridge
+    None: the best.
     """
 
-    untrainable = (
-        "penalises by directions of the covariance, which steps do not see: use rtfa on features"
-        " that are scaled so"
+    undeployable = (
+        "scales features by their covariance over all clients, which no federation is asked for:"
+        " deploy rtfa"
     )
 
     ridge: float | None = setting(
         default=None, least=0, meaning="penalty on a client's distance from the shared model"
     )
     power: float | None = setting(
-        default=None, meaning="of the covariance by which clients' differences are allowed"
+        default=None,
+        meaning="of the covariance by which clients' differences are allowed",
+        grid=[-1, 0.5, 1, 2],
+        usual=1,
     )
 
     @property
@@ -329,9 +333,10 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
     weighed = algorithm.shares_nothing or server.owns("weight") or server.group_stage is not None
     filtered = client.own_stage is not None or client.owns("keep")
     takes = algorithm.shares_nothing or server.owns("step") or server.reads_sums
-    trained = takes and (client.step_count == 0 or client.owns("step"))
+    stepping = client.plain_stage or client
+    trained = takes and (stepping.step_count == 0 or stepping.owns("step"))
     trained = trained and not (server.untrainable or client.untrainable)
-    deployed = trained and not server.start_models
+    deployed = trained and not (server.start_models or client.undeployable)
     formulas = weighed and filtered and algorithm.correction is None
     able = dict.fromkeys(("predict", "simulate", "fit"), formulas)
     able |= {"train": trained, "deploy": deployed}

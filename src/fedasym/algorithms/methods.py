@@ -16,7 +16,7 @@ from __future__ import annotations
 from typing import Any, ClassVar, Literal
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
 from fedasym.algorithms.stages import (
     Array,
@@ -29,7 +29,7 @@ from fedasym.algorithms.stages import (
     setting,
 )
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import floats, one_float
+from fedasym.core.numbers import check_ridge, log1p, one_float
 
 
 class Nothing(ServerStage):
@@ -150,15 +150,6 @@ def descent_factors(step: Any, steps: Any, x: Any) -> tuple[Any, Any]:
     rate = exponent(steps, log1p(-step * np.where(slow, x, 0)))
     power = (1 - step * x) ** steps
     return np.where(slow, np.exp(rate), power), np.where(slow, -np.expm1(rate), 1 - power)
-
-
-def log1p(x: Any) -> Any:
-    """log(1 + x) for real or complex x: NumPy's loses the digits of small complex ones."""
-    if not np.iscomplexobj(x):
-        return np.log1p(x)
-    a = np.real(x)
-    b = np.imag(x)
-    return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
 
 
 class AverageSquares(ServerStage):
@@ -302,21 +293,6 @@ class Moreau(ServerStage):
         return w + self.mixing * change
 
 
-def check_ridge(ridge: ArrayLike) -> float | NDArray[np.float64]:
-    """A ridge: a real number, infinity, or an array; negative ones meet the population later."""
-    array = floats(ridge)
-    if array is None or array.size == 0:
-        raise InvalidInput(
-            f"ridge is {ridge!r}: it must be a number or an array of numbers; leave it out for the"
-            " best"
-        )
-    if np.any(np.isnan(array)) or np.any(array == -np.inf):
-        raise InvalidInput(
-            "ridge is not a number: give a number of at least 0, or leave it out for the best ridge"
-        )
-    return float(array) if array.ndim == 0 else array
-
-
 HESSIANS = ("exact", "free", "dropped")
 MAML_STEP = 0.1  # of limits and exact fits, where nobody says another
 
@@ -414,13 +390,3 @@ class Share(ScoreStage):
         a = self.share_smoothing
         numbers = counts.__array_namespace__()
         return self.share_power * numbers.log((counts / pooled + a) / (counts.sum() + a))
-
-
-def pool_shares(counts: Any) -> Array:
-    """The shares of the classes among all samples, one more of each class counted: none is 0.
-
-    >>> pool_shares(np.array([5, 0, 2])).tolist()
-    [0.6, 0.1, 0.3]
-    """
-    numbers = np.asarray(counts, dtype=float)
-    return np.asarray((numbers + 1) / (numbers.sum() + len(numbers)))

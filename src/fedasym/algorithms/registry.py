@@ -38,7 +38,6 @@ from fedasym.algorithms.methods import (
     Ridge,
     Share,
     Truth,
-    check_ridge,
 )
 from fedasym.algorithms.stages import (
     ClientStage,
@@ -49,7 +48,7 @@ from fedasym.algorithms.stages import (
     Stage,
 )
 from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown_name
-from fedasym.core.numbers import amount
+from fedasym.core.numbers import amount, check_ridge
 
 GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
 CHENG = "Cheng, Chadha and Duchi 2021"

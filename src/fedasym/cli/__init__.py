@@ -505,7 +505,7 @@ COMMANDS = {
 }
 
 
-def load(words: Sequence[str]) -> None:
+def import_commands(words: Sequence[str]) -> None:
     """Add the command that the words begin with to the application, or else all commands."""
     asked = COMMANDS.get(words[0]) if words else None
     for module in [asked] if asked else sorted(set(COMMANDS.values())):
@@ -542,7 +542,7 @@ def answer(words: list[str]) -> int:
     if not words:
         print(WELCOME, end="")
         return 0
-    load(words)
+    import_commands(words)
     return run(lambda: app(words, exit_on_error=False, print_error=False))
 
 

@@ -27,7 +27,7 @@ Folder = Annotated[
 
 
 @data.command(name="list")
-def list_() -> None:
+def list_datasets() -> None:
     """List the data sets, and which of them are on this machine.
 
     Example: fedasym data list
@@ -288,7 +288,9 @@ def pretrain(
         Of the first weights, the order of samples and the augmentation.
     """
     name, federation = find_data(data, columns)
-    base = fa.pretraining.RECIPES.get(name) or (fa.pretraining.Recipe(network) if network else None)
+    base = fa.pretraining.RECIPES.get(name) or (
+        fa.pretraining.NetworkRecipe(network) if network else None
+    )
     recipe = base and base.changed(
         network=network,
         epochs=epochs,

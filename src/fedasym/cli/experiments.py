@@ -181,7 +181,7 @@ def sweep(
 
 
 @runs.command(name="list")
-def list_(folder: str = "runs", /) -> None:
+def list_folder(folder: str = "runs", /) -> None:
     """The runs in a folder: how far each is.
 
     Example: fedasym runs list

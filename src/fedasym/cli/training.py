@@ -368,7 +368,7 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
     column
         The name of the new column; another, "model", says own or shared.
     """
-    from fedasym.core.runtime import replace_file
+    from fedasym.core.runtime import refuse_unwritable, replace_file
     from fedasym.data.frames import read_file
 
     kept = fa.Model.load(model)
@@ -382,13 +382,8 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
         where = Path(into)
         if where.suffix not in (".csv", ".parquet"):
             raise fa.InvalidInput(f"into is {into!r}: its name must end in .csv or .parquet")
-        try:
-            with replace_file(where) as fresh:
-                table.write_csv(fresh) if where.suffix == ".csv" else table.write_parquet(fresh)
-        except OSError as reason:
-            raise fa.InvalidInput(
-                f"into is {into!r}: it cannot be written: {reason.strerror or reason}"
-            ) from None
+        with refuse_unwritable("into", into), replace_file(where) as fresh:
+            table.write_csv(fresh) if where.suffix == ".csv" else table.write_parquet(fresh)
     shared = int((table["model"] == "shared").sum())
     told = f"{table.height} rows"
     if shared:

@@ -292,3 +292,81 @@ def canonical_json(value: Any) -> str:
     '{"a":null,"b":[1.0,0.1]}'
     """
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
+
+
+def three_digits(value: float | None) -> str:
+    """Three significant digits.
+
+    >>> [three_digits(value) for value in (0.123456, 12345.6, None, 2.0, float("inf"))]
+    ['0.123', '12300', '-', '2', 'none']
+    """
+    if value is None:
+        return "-"
+    if not np.isfinite(value):
+        return "none"
+    if value == 0:
+        return "0"
+    if not 1e-3 <= abs(value) < 1e6:
+        return f"{value:.3g}"
+    digits = 2 - int(np.floor(np.log10(abs(value))))
+    text = f"{round(value, digits):.{max(digits, 0)}f}"
+    return text.rstrip("0").rstrip(".") if digits > 0 else text
+
+
+def check_ridge(ridge: ArrayLike) -> float | NDArray[np.float64]:
+    """A ridge: a real number, infinity, or an array; negative ones meet the population later."""
+    array = floats(ridge)
+    if array is None or array.size == 0:
+        raise InvalidInput(
+            f"ridge is {ridge!r}: it must be a number or an array of numbers; leave it out for the"
+            " best"
+        )
+    if np.any(np.isnan(array)) or np.any(array == -np.inf):
+        raise InvalidInput(
+            "ridge is not a number: give a number of at least 0, or leave it out for the best ridge"
+        )
+    return float(array) if array.ndim == 0 else array
+
+
+def pool_shares(counts: Any) -> Array:
+    """The shares of the classes among all samples, one more of each class counted: none is 0.
+
+    >>> pool_shares(np.array([5, 0, 2])).tolist()
+    [0.6, 0.1, 0.3]
+    """
+    numbers = np.asarray(counts, dtype=float)
+    return np.asarray((numbers + 1) / (numbers.sum() + len(numbers)))
+
+
+ROUNDING = 1e-6  # losses closer than this, relatively, are the same in float32
+
+
+def share_worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
+    """The share of clients strictly worse on their own: fewer correct, or more loss than rounding.
+
+    >>> own, shared = np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]])
+    >>> share_worse(own, shared, np.array([9, 9]), losses=False).tolist()
+    [0.5]
+    """
+    own, shared = (np.asarray(sums[:, counts > 0], float) for sums in (own, shared))
+    hurt = own > shared * (1 + ROUNDING) if losses else own < shared
+    lost = (np.isnan(own) | np.isnan(shared)).any(1)
+    return np.where(lost, np.nan, ratio(hurt.sum(1), hurt.shape[1]))
+
+
+def log1p(x: Any) -> Any:
+    """log(1 + x) for real or complex x: NumPy's loses the digits of small complex ones."""
+    if not np.iscomplexobj(x):
+        return np.log1p(x)
+    a = np.real(x)
+    b = np.imag(x)
+    return np.asarray(0.5 * np.log1p(a * (2 + a) + b * b) + 1j * np.arctan2(b, 1 + a))
+
+
+def covariance_of(J: Array) -> Array:
+    """The inverse of an information matrix; infinite variances where it has none."""
+    known = np.diag(J) > 0
+    out = np.zeros_like(J)
+    out[np.ix_(known, known)] = np.linalg.pinv(J[np.ix_(known, known)], hermitian=True)
+    out[~known, ~known] = np.inf
+    return out

@@ -96,6 +96,17 @@ def explain_unwritable(path: Path) -> Iterator[None]:
         ) from None
 
 
+@contextmanager
+def refuse_unwritable(field: str, path: str | Path) -> Iterator[None]:
+    """Say in a sentence that a file that a user named cannot be written."""
+    try:
+        yield
+    except OSError as reason:
+        raise InvalidInput(
+            f"{field} is {str(path)!r}: it cannot be written: {reason.strerror or reason}"
+        ) from None
+
+
 SEAL = b"\xfffedasym sha256\xff"  # 0xff is in no text
 SEAL_SIZE = len(SEAL) + hashlib.sha256().digest_size
 FOOTER_END = 8  # bytes that end a Parquet file: the footer's length, and "PAR1"
@@ -143,14 +154,10 @@ def write_arrays(
     library = import_package("safetensors.numpy", "a .safetensors file")
     held = {name: np.ascontiguousarray(array) for name, array in arrays.items()}
     text = json.dumps({"format": ARRAYS_FORMAT, "kind": kind, **about})
-    try:
+    with refuse_unwritable("path", path):
         where.parent.mkdir(parents=True, exist_ok=True)
         with replace_file(where) as fresh:
             fresh.write_bytes(library.save(held, metadata={ARRAYS_KEY: text}))
-    except OSError as reason:
-        raise InvalidInput(
-            f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}"
-        ) from None
     return where
 
 

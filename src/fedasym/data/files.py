@@ -20,7 +20,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, UnreadableFile, import_package
-from fedasym.core.runtime import check_fits, replace_file
+from fedasym.core.runtime import check_fits, refuse_unwritable, replace_file
 from fedasym.data.cells import CellKind, Target
 from fedasym.data.frames import read_column
 from fedasym.data.recipe import (
@@ -76,13 +76,8 @@ def write_federation(
         raise InvalidInput(
             f"path is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first"
         )
-    try:
-        with replace_file(path) as fresh:
-            writers[path.suffix](fields, fresh, notes or {})
-    except OSError as reason:
-        raise InvalidInput(
-            f"path is {str(path)!r}: it cannot be written: {reason.strerror or reason}"
-        ) from None
+    with refuse_unwritable("path", path), replace_file(path) as fresh:
+        writers[path.suffix](fields, fresh, notes or {})
     return path
 
 

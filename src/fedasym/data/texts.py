@@ -22,7 +22,7 @@ from xml.etree.ElementTree import ParseError, iterparse
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, unknown_name
+from fedasym.core.errors import InvalidInput, one_of
 from fedasym.core.numbers import check_seed, whole
 from fedasym.data import assembly
 from fedasym.data.archives import ADDRESS
@@ -59,8 +59,7 @@ def most_frequent(counts: Mapping[str, int], size: int) -> tuple[str, ...]:
     >>> most_frequent({"n": 2, "b": 1, "a": 3}, 2)
     ('<pad>', '<oov>', '<begin>', '<end>', 'a', 'n')
     """
-    known = (word for word in counts if word not in SPECIAL)
-    ranked = sorted(known, key=lambda word: (-counts[word], word))
+    ranked = sorted(counts.keys() - set(SPECIAL), key=lambda word: (-counts[word], word))
     return (*SPECIAL, *ranked[:size])
 
 
@@ -104,8 +103,7 @@ CHARACTER_VOCABULARY = (*SPECIAL, *CHARACTERS)
 CHARACTER_POSITIONS = 80
 FEWEST_WINDOWS = 2  # windows of a role's training file, so that one trains and one validates
 CODES = np.full(256, OOV, np.int32)
-NUMBERED = np.arange(len(SPECIAL), len(CHARACTER_VOCABULARY))
-CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = NUMBERED
+CODES[np.frombuffer(CHARACTERS.encode(), np.uint8)] = len(SPECIAL) + np.arange(len(CHARACTERS))
 
 
 def load_shakespeare(folder: str | Path, *, seed: int = 0) -> Federation:
@@ -148,9 +146,8 @@ def cut_snippet(snippet: bytes) -> list[Tokens]:
     >>> [len(window) for window in cut_snippet(b"x" * 100)]
     [81, 21]
     """
-    codes = CODES[np.frombuffer(snippet, np.uint8)]
     size = CHARACTER_POSITIONS + 1
-    tokens = np.concatenate([[BEGIN], codes, [END]]).astype(np.int32)
+    tokens = np.r_[BEGIN, CODES[np.frombuffer(snippet, np.uint8)], END].astype(np.int32)
     return [tokens[start : start + size] for start in range(0, tokens.size, size)]
 
 
@@ -180,8 +177,7 @@ def load_stackoverflow(
     vocabulary: how many of the most frequent words are known; four special tokens come before them.
     part: "train", or "held_out" for the other users, of `stackoverflow_held_out.h5`.
     """
-    if part not in PARTS:
-        raise unknown_name("part", part, PARTS)
+    one_of("part", part, PARTS)
     wanted = whole("users", users, 1)
     seed = check_seed(seed)
     words = frequent_words(folder, whole("vocabulary", vocabulary, 1))
@@ -345,9 +341,9 @@ def load_stackexchange(
         texts.setdefault(name, []).append(text)
     samples: dict[str, list[Sequence[str]]] = {}
     for name, mine in texts.items():
-        if sum(len(text.split()) for text in mine) >= least:
-            samples[name] = [piece for text in mine for piece in cut_text(text)]
-    samples = {name: mine for name, mine in samples.items() if mine}
+        pieces = [piece for text in mine for piece in cut_text(text)]
+        if pieces and sum(len(text.split()) for text in mine) >= least:
+            samples[name] = pieces
     if not samples:
         raise InvalidInput(
             f"least is {least}: none of the {len(texts)} users in {str(folder)!r} has as many"

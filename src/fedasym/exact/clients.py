@@ -21,8 +21,6 @@ from fedasym.core.numbers import SUM_TOLERANCE, Array, floats
 from fedasym.core.runtime import physical_memory
 
 Label = Hashable
-PASSES = 20  # of assignments to groups
-BEGINNINGS = 10  # of which the best counts
 RANK = 1e-12  # singular values below this share of the largest are rounding
 PerClient = ArrayLike | Mapping[Any, float]  # one number per client, in their order or by name
 
@@ -371,41 +369,6 @@ def split_folds(owner: NDArray[np.integer], folds: int = FOLDS, seed: int = 0) -
     return dealt
 
 
-def group_by_angle(vectors: Array, count: int) -> NDArray[np.intp]:
-    """Groups of vectors that point the same way, as numbers from 0; there may be fewer.
-
-    Leaders are one of the first vectors and, one after another, the one that is farthest in angle
-    from all leaders; then groups and their mean directions follow each other (k-means on a sphere).
-    Of several beginnings the one counts whose groups are closest.
-
-    >>> group_by_angle(np.array([[1.0, 0], [0, 2], [3, 0.1], [0.1, 1]]), 2).tolist()
-    [0, 1, 0, 1]
-    """
-    unit = vectors / np.maximum(np.linalg.norm(vectors, axis=1, keepdims=True), 1e-300)
-    cosines = unit @ unit.T
-    found = [follow_leaders(cosines, first, count) for first in range(min(BEGINNINGS, len(unit)))]
-    best = max(found, key=lambda groups: float(closeness(cosines, groups, count)[1]))
-    return np.asarray(np.unique(best, return_inverse=True)[1])
-
-
-def follow_leaders(cosines: Array, first: int, count: int) -> NDArray[np.intp]:
-    """Groups around leaders, of which this is the first."""
-    leaders = [first]
-    while len(leaders) < count:
-        leaders.append(int(cosines[:, leaders].max(axis=1).argmin()))
-    groups: NDArray[np.intp] = cosines[:, leaders].argmax(axis=1)
-    for _ in range(PASSES):
-        later = closeness(cosines, groups, count)[0].argmax(axis=1)
-        if np.array_equal(later, groups):
-            break
-        groups = later
-    return groups
-
-
-def closeness(cosines: Array, groups: NDArray[np.intp], count: int) -> tuple[Array, float]:
-    """The cosine of every vector to every group's mean direction, and the sum over its own."""
-    members = (groups[:, None] == np.arange(count)).astype(float)
-    sums = cosines @ members
-    lengths = np.sqrt(np.maximum((members * sums).sum(0), 1e-300))
-    each = sums / lengths
-    return each, float(each[np.arange(len(groups)), groups].sum())
+def plain_ridge(ridge: Any) -> float | Array:
+    """A ridge as a number, where it is one, or as an array by unknown."""
+    return float(ridge) if np.ndim(ridge) == 0 else ridge

@@ -2,32 +2,43 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-from numpy.typing import ArrayLike, NDArray
+from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, ServerStage
+from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorithm, resolve
 from fedasym.core.errors import InvalidInput, unknown_name
-from fedasym.core.numbers import Array, flag, floats, notebook_text, number, plural
+from fedasym.core.numbers import Array, flag, notebook_text, number, plural
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.exact.clients import (
-    PASSES,
     Client,
     PerClient,
     append_ones,
     check_client_weights,
     gather_clients,
-    group_by_angle,
     places_of,
+    plain_ridge,
 )
-from fedasym.exact.least_squares import fit_personal, fit_shared, mixture_weight
-from fedasym.exact.outputs import combine_outputs, common_penalties, common_shared_ridge
-from fedasym.exact.penalties import choose_penalties, choose_shared_ridge, turn_features
+from fedasym.exact.least_squares import fit_personal, fit_shared
+from fedasym.exact.outputs import (
+    choose_groups,
+    combine_outputs,
+    common_penalties,
+    common_shared_ridge,
+    own_ridge,
+    with_mixture,
+)
+from fedasym.exact.penalties import (
+    check_personal_unknowns,
+    choose_penalties,
+    choose_shared_ridge,
+    turn_features,
+)
 from fedasym.exact.spread import about_means
 
 SHOWN = 10  # clients that a printed fit lists
@@ -298,31 +309,6 @@ def fit_groups(
     )
 
 
-def choose_groups(
-    stage: ServerStage, data: Sequence[Client], p: Array, count: int
-) -> NDArray[np.intp]:
-    """Each client's group: first by the angles of gradients at zero, then by the least loss among
-    the groups' shared models.
-    """
-    gradients = np.stack([(client.X.T @ client.y).ravel() / client.n for client in data])
-    groups = group_by_angle(gradients - p @ gradients, min(count, len(data)))
-    for _ in range(PASSES):
-        models = []
-        for group in np.unique(groups):
-            mine = np.flatnonzero(groups == group)
-            part = [client for client, each in zip(data, groups, strict=True) if each == group]
-            models.append(fit_shared(stage, part, p[mine] / p[mine].sum(), None, None).theta)
-        losses = [
-            [float(((client.X @ model - client.y) ** 2).sum()) for model in models]
-            for client in data
-        ]
-        later = np.argmin(losses, axis=1)
-        if np.array_equal(later, groups):
-            break
-        groups = later
-    return groups
-
-
 def fit_clients(
     chosen: Algorithm,
     data: list[Client],
@@ -393,63 +379,6 @@ def fit_clients(
         shared_ridge=None if prior is None else prior.ridge,
         centre=None if prior is None else prior.length(d - intercept),
     )
-
-
-def plain_ridge(ridge: Any) -> float | Array:
-    """A ridge as a number, where it is one, or as an array by unknown."""
-    return float(ridge) if np.ndim(ridge) == 0 else ridge
-
-
-def check_personal_unknowns(
-    personal: ArrayLike | None, unknowns: int, intercept: bool
-) -> NDArray[np.bool_] | None:
-    """By unknown, whether it may differ between clients; None where all may."""
-    if personal is None:
-        return None
-    mask = floats(personal)
-    if mask is None or mask.shape != (unknowns - intercept,) or not np.isin(mask, (0, 1)).all():
-        raise InvalidInput(
-            f"personal is {personal!r}: give one True or False for each of {unknowns - intercept}"
-        )
-    may = np.append(mask, [1.0] * intercept).astype(bool)
-    return None if may.all() else may
-
-
-def own_ridge(algorithm: Algorithm) -> float:
-    """The ridge of the model that clients of a mixture make on their own; 0: none."""
-    stage = algorithm.personalise.own_stage
-    return 0.0 if stage is None else float(stage.get("ridge") or 0.0)
-
-
-def with_mixture(
-    algorithm: Algorithm, lines: Sequence[Sequence[Client]], weights: Array, intercept: bool
-) -> Algorithm:
-    """The algorithm with the weight of clients' own models, where it mixes and has none."""
-    stage = algorithm.personalise
-    if stage.own_stage is None or stage.get("mixture") is not None:
-        return algorithm
-    found = [choose_mixture(algorithm, clients, weights, intercept) for clients in lines]
-    return replace(algorithm, personalise=stage.at(mixture=float(np.mean(found))))
-
-
-def choose_mixture(
-    algorithm: Algorithm, clients: Sequence[Client], weights: Array, intercept: bool
-) -> float:
-    """The weight of clients' own models beside the shared one."""
-    if len(clients) < 2:
-        raise InvalidInput(
-            f"mixture is found beside other clients' samples, and there is only"
-            f" {clients[0].name!r}: give mixture as a number"
-        )
-    places = list(range(len(clients)))
-    if intercept:
-        centred = [about_means(client) for client in clients]
-        places = [place for place in range(len(centred)) if centred[place] is not None]
-        clients = [each for each in centred if each is not None]
-    fair = weights[places]
-    if len(clients) < 2:
-        return 0.0
-    return mixture_weight(algorithm.server, own_ridge(algorithm), clients, fair / fair.sum())
 
 
 def fit_alone(algorithm: Algorithm, client: Client, ridge: Any) -> Array:

@@ -34,10 +34,9 @@ from scipy.optimize import minimize, minimize_scalar
 from scipy.special import logsumexp
 
 from fedasym.algorithms import Algorithm, Objective
-from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.stages import ScoreStage
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.core.numbers import Array
+from fedasym.core.numbers import Array, pool_shares
 
 Filter = Callable[[Array], Array]  # what a client learns along each eigenvalue, 1 - P(x)
 Rows = NDArray[np.floating]

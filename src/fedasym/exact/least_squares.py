@@ -389,34 +389,6 @@ def residuals_about_others(
     ]
 
 
-def mixture_weight(
-    server: ServerStage, own_ridge: float, clients: Sequence[Client], weights: Array
-) -> float:
-    """The weight a of clients' own models beside the shared one, between 0 and 1, by generalised
-    cross-validation.
-
-    With e a client's residuals about the others' shared model and l those about its own, as if each
-    sample had been left out, sum |(1 - a) e + a l|^2 is least at one a.
-    """
-    left = residuals_about_others(server, clients, weights, np.inf)
-    ee = el = ll = 0.0
-    for client, e in zip(clients, left, strict=True):
-        U, s, _ = client.axes
-        x = s**2 / client.n
-        if own_ridge == 0 and client.n <= x.size and np.all(x > 0):  # each sample is interpolated
-            share, beside = np.mean(1 / x) ** -1 / x, 1.0
-        else:
-            kept = own_ridge / (own_ridge + x) if own_ridge else np.where(x > 0, 0.0, 1.0)
-            beside = 1 / max((client.n - len(x) + float(kept.sum())) / client.n, LEVERAGE)
-            share = kept * beside
-        own = share * (U.T @ client.y)
-        ee += float(e @ e) + client.rest
-        el += float(e @ own) + client.rest * beside
-        ll += float(own @ own) + client.rest * beside**2
-    room = ee + ll - 2 * el
-    return float(np.clip((ee - el) / room, 0.0, 1.0)) if room > 0 else 0.0
-
-
 def gcv_score(client: Client, e: Array, ridge: float) -> float:
     """Generalised cross-validation of one client from its residuals along its axes."""
     k = ridge / (ridge + client.axes[1] ** 2 / client.n)

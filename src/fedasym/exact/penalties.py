@@ -10,20 +10,21 @@ The best ridge on the shared model is then 1/(N t), N samples in all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import scipy.optimize
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Objective
+from fedasym.algorithms.registry import AVERAGE
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, floats
 from fedasym.exact.clients import Client, numbers_per_client, reflect_rows
-from fedasym.exact.least_squares import cross_validate_ridge, stack_triangle
-from fedasym.exact.reml import ratio_deviance
+from fedasym.exact.least_squares import cross_validate_ridge, fit_shared, stack_triangle
+from fedasym.exact.reml import RatioLikelihood, best_ratio
 from fedasym.exact.spread import (
     MANY_UNKNOWNS,
     Spread,
@@ -40,6 +41,16 @@ FURTHEST_POWER = 3.0  # of the covariance that is looked for
 NONE = 1e-6  # of the samples' own scale: a ratio below is none
 
 
+def covariance_powers(total: Array) -> Callable[[float], Array]:
+    """Power -> S^(power/2), S a matrix of second moments up to a factor: its mean eigenvalue is 1,
+    and those that are nearly 0 are as good as the least that counts.
+    """
+    x, axes = np.linalg.eigh(total)
+    x = np.maximum(x, LEAST_POWER * x[-1])
+    x = x / max(float(x.mean()), np.finfo(float).tiny)
+    return lambda power: np.asarray((axes * x ** (power / 2)) @ axes.T)
+
+
 def turn_features(
     algorithm: Algorithm, clients: Sequence[Client], intercept: bool
 ) -> tuple[Algorithm, Array]:
@@ -52,13 +63,7 @@ def turn_features(
     seen = [client for client in within if client is not None]
     if not seen:
         return algorithm, np.eye(d + intercept)
-    total = sum(client.X.T @ client.X for client in seen) / sum(client.n for client in seen)
-    x, axes = np.linalg.eigh(total)
-    x = np.maximum(x, LEAST_POWER * x[-1]) / max(float(x.mean()), np.finfo(float).tiny)
-
-    def turn(power: float) -> Array:
-        return np.asarray((axes * x ** (power / 2)) @ axes.T)
-
+    turn = covariance_powers(sum(client.X.T @ client.X for client in seen))
     power = stage.get("power")
     if power is None:
 
@@ -364,3 +369,33 @@ def check_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -
                 " tie it to the rest"
             )
     return ridges
+
+
+def check_personal_unknowns(
+    personal: ArrayLike | None, unknowns: int, intercept: bool
+) -> NDArray[np.bool_] | None:
+    """By unknown, whether it may differ between clients; None where all may."""
+    if personal is None:
+        return None
+    mask = floats(personal)
+    if mask is None or mask.shape != (unknowns - intercept,) or not np.isin(mask, (0, 1)).all():
+        raise InvalidInput(
+            f"personal is {personal!r}: give one True or False for each of {unknowns - intercept}"
+        )
+    may = np.append(mask, [1.0] * intercept).astype(bool)
+    return None if may.all() else may
+
+
+def ratio_deviance(clients: Sequence[Client]) -> float:
+    """-2 log restricted likelihood of these clients at their likeliest ratio, up to a constant that
+    is the same for features that span the same space.
+    """
+    N = sum(client.n for client in clients)
+    pool = fit_shared(AVERAGE, clients, np.array([client.n / N for client in clients]))
+    if pool.rank >= N:
+        raise InvalidInput(
+            f"power needs more samples than unknowns to be estimated, and all clients together have"
+            f" {N} for {clients[0].X.shape[1]}: give power as a number"
+        )
+    likelihood = RatioLikelihood.of(clients, pool)
+    return likelihood.at(best_ratio(likelihood))[0]

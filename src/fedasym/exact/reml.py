@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms.registry import AVERAGE
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array
+from fedasym.core.numbers import Array, covariance_of
 from fedasym.exact.clients import Client, ClientSums
 from fedasym.exact.least_squares import SharedSolution, fit_shared
 
@@ -219,8 +219,7 @@ def make_components(
     likelihood: Likelihood, w: Array, member: Array, group: NDArray[np.intp]
 ) -> Components:
     """What was estimated at the components' ratios w, with the covariance of the estimates."""
-    v = np.asarray(w @ member)
-    point = likelihood.at(v)
+    point = likelihood.at(v := np.asarray(w @ member))
     covariance = covariance_of(information(likelihood, w, member, point))
     found = (point.noise2, point.beta, point.deviance, int(w.size), point.information)
     return Components(v, *found, group, covariance)
@@ -244,15 +243,6 @@ def information(likelihood: Likelihood, w: Array, member: Array, point: Point) -
         J[:size, :size] += 0.5 * np.einsum("ak,jkl,bl->ab", scaled, G**2, scaled, optimize=True)
     J[:size, size] = J[size, :size] = 0.5 * scaled @ point.trace
     return J
-
-
-def covariance_of(J: Array) -> Array:
-    """The inverse of an information matrix; infinite variances where it has none."""
-    known = np.diag(J) > 0
-    out = np.zeros_like(J)
-    out[np.ix_(known, known)] = np.linalg.pinv(J[np.ix_(known, known)], hermitian=True)
-    out[~known, ~known] = np.inf
-    return out
 
 
 def estimate_components(
@@ -369,8 +359,7 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
     d = clients[0].X.shape[1]
     weights = np.array([client.n / N for client in clients])
     pool = fit_shared(AVERAGE, clients, weights) if shared else None
-    rank = 0 if pool is None else pool.rank
-    if rank >= N:
+    if pool is not None and pool.rank >= N:
         raise InvalidInput(
             f"ridge='optimal' needs more samples than unknowns, and all clients together have {N}"
             f" for {d}: give ridge as a number, or ridge='cv'"
@@ -388,21 +377,6 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
     ratio = best_ratio(likelihood)
     noise2 = likelihood.at(ratio)[1]
     return Variances(float(np.sqrt(noise2)), float(np.sqrt(noise2 * d / ratio)), ratio)
-
-
-def ratio_deviance(clients: Sequence[Client]) -> float:
-    """-2 log restricted likelihood of these clients at their likeliest ratio, up to a constant that
-    is the same for features that span the same space.
-    """
-    N = sum(client.n for client in clients)
-    pool = fit_shared(AVERAGE, clients, np.array([client.n / N for client in clients]))
-    if pool.rank >= N:
-        raise InvalidInput(
-            f"power needs more samples than unknowns to be estimated, and all clients together have"
-            f" {N} for {clients[0].X.shape[1]}: give power as a number"
-        )
-    likelihood = RatioLikelihood.of(clients, pool)
-    return likelihood.at(best_ratio(likelihood))[0]
 
 
 def best_ratio(likelihood: RatioLikelihood) -> float:

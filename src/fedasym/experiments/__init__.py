@@ -15,7 +15,14 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self, get_args
 
 # The fields come first: they say it in a sentence where pydantic is missing.
-from fedasym.experiments.fields import Data, Gains, Names, Part, Settings, Trials  # isort: skip
+from fedasym.experiments.fields import (  # isort: skip
+    Data,
+    Gains,
+    Names,
+    Part,
+    SettingsTable,
+    Trials,
+)
 
 from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
@@ -76,7 +83,7 @@ class Experiment(Part):
     about: str = ""
     data: Data | None = None
     algorithms: Names = ALL
-    settings: Settings = Settings()
+    settings: SettingsTable = SettingsTable()
     grid: Annotated[Grid, WithJsonSchema(GRID_SCHEMA)] = Field("paper", validate_default=True)
     trials: Trials = Trials()
     gains: Gains | None = None

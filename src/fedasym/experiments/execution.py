@@ -17,7 +17,7 @@ from fedasym.core.errors import InvalidInput, path_of, read_list
 from fedasym.core.runtime import Executor, Notice, Progress, ask, progress_shown
 from fedasym.data.federation import Federation, check_federation
 from fedasym.experiments import duration, plan
-from fedasym.experiments.fields import Record, load_data, record_data
+from fedasym.experiments.fields import Record, combinations, load_data, record_data
 from fedasym.experiments.folder import (
     COMPUTED,
     DAMAGED,
@@ -27,13 +27,18 @@ from fedasym.experiments.folder import (
     RunFolder,
     kind_of,
 )
-from fedasym.experiments.plan import Piece, chosen_settings
+from fedasym.experiments.plan import (
+    Piece,
+    chosen_settings,
+    count_planned_steps,
+    gradients_per_step,
+    server_settings,
+)
 from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.results import Results
 from fedasym.experiments.tables import compute_piece, describe_environment, join_rows
 from fedasym.training.convergence import stable_grids
-from fedasym.training.settings import Settings, is_size
-from fedasym.training.training import all_trainable
+from fedasym.training.settings import Settings, all_trainable, is_size
 
 if TYPE_CHECKING:
     import polars as pl
@@ -219,7 +224,7 @@ class Worker:
         self.pace.planned = {
             piece.key(self.data): (
                 f"{piece.stage} {' '.join(piece.grid)}",
-                plan.estimate_work(piece, self.data),
+                estimate_work(piece, self.data),
             )
             for piece in pieces
         }
@@ -364,3 +369,23 @@ def default_grid(
     return stable_grids(
         names, federation, federation.intercept if given is None else bool(given), batch
     )
+
+
+def estimate_work(piece: Piece, data: Record) -> float:
+    """Gradients that a piece takes, roughly: what its share of the time is guessed by."""
+    told = piece.settings
+    rounds = Settings(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
+    evaluations = len(rounds)
+    total = 0
+    trajectories = dict[Any, int]()
+    for name, axes in piece.grid.items():
+        alone = REGISTRY[name].shares_nothing
+        of_server = server_settings(name)
+        for values in combinations(axes):
+            full = told | values
+            shared, personal = count_planned_steps(name, full, data)
+            of_run = tuple(full.get(axis) for axis in of_server)
+            trajectories[of_run] = shared * gradients_per_step(name, full["inner_steps"])
+            total += personal * (1 if alone else evaluations)
+    repeats = len(piece.seeds) * max(len(piece.splits), 1)
+    return float((total + sum(trajectories.values())) * repeats) or 1.0

@@ -10,7 +10,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
@@ -20,7 +20,7 @@ import numpy as np
 from fedasym.algorithms import GRIDS, TRAINED, Algorithm
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, MissingPackage, unknown_name
-from fedasym.core.privacy import read_privacy
+from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.data.federation import Federation
 from fedasym.data.splits import SPLITS
 from fedasym.training.convergence import columns_out_of_scale, curvature
@@ -30,11 +30,11 @@ from fedasym.training.settings import (
     SETTINGS,
     SIZES,
     Protocol,
+    Settings,
     default_for,
     own_settings,
     resolve_protocol,
 )
-from fedasym.training.settings import Settings as Checked
 from fedasym.training.training import find_algorithms, grid_of, read_grid
 
 if TYPE_CHECKING:
@@ -201,16 +201,15 @@ TrainingNumbers: Any = create_model(
 )
 
 
-class Budget(Part):
-    """Client-level differential privacy of every training, as `fedasym.Privacy` has it."""
+PrivacyFields: Any = create_model(
+    "PrivacyFields",
+    __base__=Part,
+    **dict[str, Any]({each.name: (each.type, each.default) for each in fields(Privacy)}),
+)
 
-    epsilon: float | None = None
-    delta: float = 1e-6
-    clip: float | None = None
-    noise_multiplier: float | None = None
-    sampling: Literal["poisson", "fixed"] = "poisson"
-    accountant: Literal["rdp", "pld"] = "rdp"
-    quantile: float | None = None
+
+class Budget(PrivacyFields):  # type: ignore[misc]
+    """Client-level differential privacy of every training, as `fedasym.Privacy` has it."""
 
     @model(mode="after")
     def _in_range(self) -> Self:
@@ -218,7 +217,7 @@ class Budget(Part):
         return self
 
 
-class Settings(TrainingNumbers):  # type: ignore[misc]
+class SettingsTable(TrainingNumbers):  # type: ignore[misc]
     """What every run is told, as `fedasym.train` takes it; a grid varies some of it.
 
     What is chosen for the data, the intercept and the steps where no protocol is named, is put in
@@ -233,7 +232,7 @@ class Settings(TrainingNumbers):  # type: ignore[misc]
     @model(mode="after")
     def _in_range(self) -> Self:
         others = {"protocol", "intercept", "precision", "privacy"}
-        Checked(**self.model_dump(exclude=others, exclude_none=True))
+        Settings(**self.model_dump(exclude=others, exclude_none=True))
         return self
 
     @property
@@ -305,7 +304,7 @@ def check_grid(axes: Mapping[str, Iterable[Any]], algorithm: Algorithm) -> Axes:
             raise InvalidInput(f"grid has {name}, which is the same for all: set it under settings")
 
     def value_of(name: str, value: Any) -> Any:
-        return own[name].check(value) if name in own else getattr(Checked(**{name: value}), name)
+        return own[name].check(value) if name in own else getattr(Settings(**{name: value}), name)
 
     return {
         name: tuple(dict.fromkeys(value_of(name, value) for value in axes[name]))
@@ -541,7 +540,7 @@ def record_data(federation: Federation, splits: tuple[int, ...]) -> Record:
         dimension=federation.dimension,
         outputs=federation.outputs,
         curvature=(
-            curvature(federation, True, Checked.batch) if federation.classes is None else None
+            curvature(federation, True, Settings.batch) if federation.classes is None else None
         ),
         out_of_scale=columns_out_of_scale(federation) or None,
     )

@@ -19,11 +19,9 @@ from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import REGISTRY, describe_algorithm
 from fedasym.core.numbers import number
 from fedasym.core.privacy import Release, read_privacy, spend_together
-from fedasym.experiments import describe_numbers
 from fedasym.experiments.fields import BATCH, Axes, Grid, Record, Values, check_grid, combinations
 from fedasym.experiments.folder import key_of
 from fedasym.training.convergence import PAPER_STEPS
-from fedasym.training.settings import Settings as Checked
 from fedasym.training.settings import own_settings, resolve_protocol, used_settings
 from fedasym.training.training import COHORT
 
@@ -329,26 +327,6 @@ def cohort_of(told: dict[str, Any], data: Record) -> int:
     return told["cohort"] or min(COHORT, sum(n > 0 for n in data.training))
 
 
-def estimate_work(piece: Piece, data: Record) -> float:
-    """Gradients that a piece takes, roughly: what its share of the time is guessed by."""
-    told = piece.settings
-    rounds = Checked(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
-    evaluations = len(rounds)
-    total = 0
-    trajectories = dict[Any, int]()
-    for name, axes in piece.grid.items():
-        alone = REGISTRY[name].shares_nothing
-        of_server = server_settings(name)
-        for values in combinations(axes):
-            full = told | values
-            shared, personal = count_planned_steps(name, full, data)
-            of_run = tuple(full.get(axis) for axis in of_server)
-            trajectories[of_run] = shared * gradients_per_step(name, full["inner_steps"])
-            total += personal * (1 if alone else evaluations)
-    repeats = len(piece.seeds) * max(len(piece.splits), 1)
-    return float((total + sum(trajectories.values())) * repeats) or 1.0
-
-
 def server_settings(name: str) -> tuple[str, ...]:
     """The settings that the shared model of an algorithm depends on."""
     algorithm = REGISTRY[name]
@@ -392,36 +370,3 @@ def describe_privacy(experiment: Experiment, data: Record) -> list[str]:
         " together, and so does choosing among them; every further seed or split adds to that."
         " Tests are not counted."
     ]
-
-
-def describe_budget(experiment: Experiment, data: Record) -> list[str]:
-    """What each algorithm was given, and whether that differs."""
-    told = experiment.settings.model_dump()
-    lines = []
-    tried = {}
-    seeds, splits = map(describe_numbers, (experiment.trials.seeds, experiment.trials.splits))
-    for name, axes in experiment.grid.items():
-        tried[name] = len(combinations(axes))
-        shared, personal = count_planned_steps(name, told, data)
-        each = gradients_per_step(name, told["inner_steps"])
-        parts = []
-        if shared:
-            clients = cohort_of(told, data)
-            sizes = f"{told['rounds']} rounds of {clients} clients with {told['local_steps']} steps"
-            more = f", of {each} gradients each" if each > 1 else ""
-            parts.append(f"{sizes}, {shared:,} in all{more}")
-        if personal:
-            epochs = told["rounds"] if REGISTRY[name].shares_nothing else told["personal_epochs"]
-            parts.append(f"{epochs} epochs of each client's own, {personal:,} steps in all")
-        tuned = "one configuration, not tuned"
-        if tried[name] > 1:
-            tuned = f"{tried[name]} configurations tried with seed 1"
-        given = f"{name}: {tuned}, then seeds {seeds} and splits {splits}"
-        lines.append(f"{given}; a run takes {'; '.join(parts) or 'no steps'}.")
-    if len(set(tried.values())) > 1:
-        most, least = (end(tried, key=lambda name: tried[name]) for end in (max, min))
-        counts = f"{most} {tried[most]} and {least} {tried[least]} configurations"
-        lines.append(
-            f"Tuning budgets differ, {counts}: the comparison favours those that tried more."
-        )
-    return lines

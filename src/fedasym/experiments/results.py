@@ -18,7 +18,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, TextTable, html_tables, json_value
 from fedasym.core.runtime import write_file
 from fedasym.experiments import describe_numbers, plan, tables
-from fedasym.experiments.fields import Record
+from fedasym.experiments.fields import Record, combinations
 from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, is_url, kind_of
 from fedasym.experiments.plan import (
     GAINS,
@@ -28,6 +28,9 @@ from fedasym.experiments.plan import (
     Chosen,
     Piece,
     chosen_settings,
+    cohort_of,
+    count_planned_steps,
+    gradients_per_step,
     validation_score,
 )
 from fedasym.experiments.reproduction import Foreseen, read_foresight
@@ -463,7 +466,7 @@ class Results(Result):
     @property
     def budget(self) -> list[str]:
         """What every algorithm was given: configurations, trials, rounds and steps."""
-        return plan.describe_budget(self.experiment, self.data)
+        return describe_budget(self.experiment, self.data)
 
     def finals(self, sweep: str, statistic: str | None = None) -> dict[str, Array]:
         """A statistic after the last round by algorithm, a number per trial; NaN if missing."""
@@ -684,3 +687,36 @@ class RunReader:
                 " round differently."
             )
         return told
+
+
+def describe_budget(experiment: Experiment, data: Record) -> list[str]:
+    """What each algorithm was given, and whether that differs."""
+    told = experiment.settings.model_dump()
+    lines = []
+    tried = {}
+    seeds, splits = map(describe_numbers, (experiment.trials.seeds, experiment.trials.splits))
+    for name, axes in experiment.grid.items():
+        tried[name] = len(combinations(axes))
+        shared, personal = count_planned_steps(name, told, data)
+        each = gradients_per_step(name, told["inner_steps"])
+        parts = []
+        if shared:
+            clients = cohort_of(told, data)
+            sizes = f"{told['rounds']} rounds of {clients} clients with {told['local_steps']} steps"
+            more = f", of {each} gradients each" if each > 1 else ""
+            parts.append(f"{sizes}, {shared:,} in all{more}")
+        if personal:
+            epochs = told["rounds"] if REGISTRY[name].shares_nothing else told["personal_epochs"]
+            parts.append(f"{epochs} epochs of each client's own, {personal:,} steps in all")
+        tuned = "one configuration, not tuned"
+        if tried[name] > 1:
+            tuned = f"{tried[name]} configurations tried with seed 1"
+        given = f"{name}: {tuned}, then seeds {seeds} and splits {splits}"
+        lines.append(f"{given}; a run takes {'; '.join(parts) or 'no steps'}.")
+    if len(set(tried.values())) > 1:
+        most, least = (end(tried, key=lambda name: tried[name]) for end in (max, min))
+        counts = f"{most} {tried[most]} and {least} {tried[least]} configurations"
+        lines.append(
+            f"Tuning budgets differ, {counts}: the comparison favours those that tried more."
+        )
+    return lines

@@ -49,8 +49,9 @@ from fedasym.experiments.plan import (
 )
 from fedasym.experiments.reproduction import RUNS, keep_foresight, read_foresight
 from fedasym.training.histories import Histories
-from fedasym.training.history import COLUMNS, History
+from fedasym.training.history import History
 from fedasym.training.settings import SIZES, named_settings
+from fedasym.training.wording import COLUMNS
 
 if TYPE_CHECKING:
     from fedasym.data.federation import Federation

@@ -39,7 +39,7 @@ from fedasym.data.files import fields_checksum
 if TYPE_CHECKING:
     from fedasym.pretraining.learning import features, pretrain
 
-__all__ = ["RECIPES", "Pretrained", "Recipe", "features", "pretrain"]
+__all__ = ["RECIPES", "NetworkRecipe", "Pretrained", "features", "pretrain"]
 
 VERBS = "features", "pretrain"  # of `learning`, imported on first use
 
@@ -49,7 +49,7 @@ STEPS, DECAYS = (0.0001, 0.001, 0.01, 0.1, 1.0), (0.1, 0.3, 0.5)
 
 
 @dataclass(frozen=True)
-class Recipe:
+class NetworkRecipe:
     """One way to train a network.
 
     network: a built-in one, or "module:name" of a user's own, a torch Module or a function that
@@ -60,9 +60,9 @@ class Recipe:
     augmentation: of training images: "crop" (32x32 from 4 pixels of padding), "flip", "rotation"
         (by at most 15 degrees).
 
-    >>> Recipe("cnn", step=0.01, decay=0.5, decay_every=2).rate(4, 0)
+    >>> NetworkRecipe("cnn", step=0.01, decay=0.5, decay_every=2).rate(4, 0)
     0.0025
-    >>> Recipe("cnn", step=-1)
+    >>> NetworkRecipe("cnn", step=-1)
     Traceback (most recent call last):
     ...
     fedasym.InvalidInput: step is -1: it must be finite and above 0
@@ -119,7 +119,7 @@ class Recipe:
         )
         return self.step * float(self.decay**times)
 
-    def changed(self, **options: Any) -> Recipe:
+    def changed(self, **options: Any) -> NetworkRecipe:
         """The recipe with those options that are given (None: as it is)."""
         known = [field.name for field in fields(self)]
         for name in options:
@@ -130,7 +130,7 @@ class Recipe:
             given.setdefault("decay_at", ())
         return replace(self, **given)
 
-    def grid(self) -> list[Recipe]:
+    def grid(self) -> list[NetworkRecipe]:
         """The paper's grid around this recipe: every step size with every decay."""
         return [replace(self, step=step, decay=decay) for step, decay in product(STEPS, DECAYS)]
 
@@ -138,9 +138,9 @@ class Recipe:
 # inputs of each network's last layer
 FEATURES = {"cnn": 512, "resnet18": 512, "character_lstm": 256, "word_lstm": 96}
 RECIPES = {
-    "emnist": Recipe("cnn"),
-    "digits": Recipe("cnn"),
-    "cifar100": Recipe(
+    "emnist": NetworkRecipe("cnn"),
+    "digits": NetworkRecipe("cnn"),
+    "cifar100": NetworkRecipe(
         "resnet18",
         epochs=200,
         optimiser="sgd",
@@ -152,9 +152,9 @@ RECIPES = {
         weight_decay=5e-4,
         augmentation=("crop", "flip"),
     ),
-    "shakespeare": Recipe("character_lstm", step=0.01, decay_every=8),
-    "stackoverflow": Recipe("word_lstm", decay_every=3),
-    "stackexchange": Recipe("word_lstm", decay_every=3),
+    "shakespeare": NetworkRecipe("character_lstm", step=0.01, decay_every=8),
+    "stackoverflow": NetworkRecipe("word_lstm", decay_every=3),
+    "stackexchange": NetworkRecipe("word_lstm", decay_every=3),
 }
 
 
@@ -171,11 +171,11 @@ class Pretrained:
 
     path: Path
     name: str
-    recipe: Recipe
+    recipe: NetworkRecipe
     validation: float
     test: float
     epochs: tuple[dict[str, float], ...]
-    tried: tuple[tuple[Recipe, float], ...] = ()
+    tried: tuple[tuple[NetworkRecipe, float], ...] = ()
 
     def __str__(self) -> str:
         spent = sum(each["seconds"] for each in self.epochs)

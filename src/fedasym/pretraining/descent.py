@@ -7,7 +7,6 @@ all at once.
 
 from __future__ import annotations
 
-import json
 import math
 import signal
 import threading
@@ -18,45 +17,25 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors
-import safetensors.torch
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 from torch.optim import Optimizer
 
 from fedasym.core.errors import InvalidInput, one_of
-from fedasym.core.runtime import Progress, replace_file
-from fedasym.pretraining import KEY, Recipe
-from fedasym.pretraining.networks import Source, augment, build, last_layer
+from fedasym.core.runtime import Progress
+from fedasym.pretraining import NetworkRecipe
+from fedasym.pretraining.networks import (
+    Source,
+    Tensors,
+    augment,
+    build,
+    last_layer,
+    read_checkpoint,
+    write_checkpoint,
+)
 
-Tensors = dict[str, Tensor]
 STATE = ("epoch", "batch", "lost", "seconds", "epochs")  # of a run, beside its tensors
-
-
-def write_checkpoint(path: Path, tensors: Tensors, description: dict[str, Any]) -> None:
-    """Tensors and a description, whole or not at all."""
-    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
-    try:
-        with replace_file(path) as fresh:
-            safetensors.torch.save_file(held, fresh, metadata={KEY: json.dumps(description)})
-    except (OSError, safetensors.SafetensorError) as reason:
-        raise InvalidInput(
-            f"{path} cannot be written ({reason}): make room, or give another folder with --into"
-        ) from None
-
-
-def read_checkpoint(path: Path) -> tuple[Tensors, dict[str, Any]]:
-    """What `write` wrote."""
-    try:
-        with safetensors.safe_open(str(path), framework="pt") as file:
-            description = json.loads((file.metadata() or {})[KEY])
-            names = file.keys()
-            return {name: file.get_tensor(name) for name in names}, description
-    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as reason:
-        raise InvalidInput(
-            f"{path} cannot be read as a network of fedasym pretrain ({reason}): delete it"
-        ) from None
 
 
 def training_state(network: nn.Module, optimiser: Optimizer, device: torch.device) -> Tensors:
@@ -130,7 +109,7 @@ def cast_products(device: torch.device, mixed: bool) -> AbstractContextManager[o
     return torch.autocast(device.type, dtype=torch.bfloat16, enabled=mixed)
 
 
-def optimiser_of(recipe: Recipe, network: nn.Module, device: torch.device) -> Optimizer:
+def optimiser_of(recipe: NetworkRecipe, network: nn.Module, device: torch.device) -> Optimizer:
     """The recipe's optimiser; its step size is a tensor, which a recorded step reads anew."""
     fast = device.type == "cuda"
     rate = torch.tensor(recipe.step, device=device)
@@ -140,7 +119,7 @@ def optimiser_of(recipe: Recipe, network: nn.Module, device: torch.device) -> Op
     return torch.optim.Adam(network.parameters(), capturable=fast, **told)
 
 
-def mean_loss(scores: Tensor, labels: Tensor) -> Tensor:
+def mean_cross_entropy(scores: Tensor, labels: Tensor) -> Tensor:
     """Cross-entropy over all real labels."""
     flat = scores.flatten(0, -2).float()
     return functional.cross_entropy(flat, labels.flatten(), ignore_index=-100)
@@ -208,7 +187,7 @@ class Step:
         """Forward, backward, update."""
         self.optimiser.zero_grad(set_to_none=False)
         with cast_products(self.device, self.mixed):
-            loss = mean_loss(self.network(inputs), labels)
+            loss = mean_cross_entropy(self.network(inputs), labels)
         loss.backward()  # type: ignore[no-untyped-call]
         self.optimiser.step()
         self.total += loss.detach()
@@ -221,7 +200,7 @@ class Step:
 
 
 @torch.no_grad()
-def accuracy(network: nn.Module, source: Source, mixed: bool) -> float:
+def measure_accuracy(network: nn.Module, source: Source, mixed: bool) -> float:
     """The share of real labels that the network gets right; NaN without any."""
     network.eval()
     right = torch.zeros((), device=source.device, dtype=torch.int64)
@@ -240,7 +219,7 @@ EVERY = 30.0  # seconds between checkpoints
 
 
 def fit_network(
-    recipe: Recipe,
+    recipe: NetworkRecipe,
     sources: Sequence[Source],
     classes: int,
     mixed: bool,
@@ -264,7 +243,7 @@ def fit_network(
         with hold_interrupts() as asked:
             run.go(progress, asked)
         tested = (("validation", validation), ("test", test))
-        scores = {name: accuracy(network, source, mixed) for name, source in tested}
+        scores = {name: measure_accuracy(network, source, mixed) for name, source in tested}
     sound = bool(run.epochs) and math.isfinite(run.epochs[-1]["loss"])
     known = {name: each if sound and math.isfinite(each) else None for name, each in scores.items()}
     return dict(network.state_dict()), {"epochs": run.epochs, **known}
@@ -284,7 +263,7 @@ def hold_interrupts() -> Iterator[Callable[[], bool]]:
         signal.signal(signal.SIGINT, before)
 
 
-def start_run(recipe: Recipe, train: Source, classes: int) -> nn.Module:
+def start_run(recipe: NetworkRecipe, train: Source, classes: int) -> nn.Module:
     """The network on its device, shown one sample to size its layers; one score per class."""
     network = build(recipe.network, classes)
     with torch.no_grad():
@@ -313,7 +292,7 @@ class TrainingRun:
 
     def __init__(
         self,
-        recipe: Recipe,
+        recipe: NetworkRecipe,
         network: nn.Module,
         train: Source,
         validation: Source,
@@ -387,7 +366,7 @@ class TrainingRun:
         """Test on validation samples, and go on to the next."""
         began = time.monotonic()
         loss = (self.lost + self.step.loss()) / batches
-        known = accuracy(self.network, self.validation, self.mixed)
+        known = measure_accuracy(self.network, self.validation, self.mixed)
         self.seconds += time.monotonic() - began
         self.epochs.append({"loss": loss, "validation": known, "seconds": self.seconds})
         self.epoch = self.epoch + 1

@@ -22,8 +22,8 @@ from fedasym.data.federation import Federation, check_federation
 from fedasym.data.splits import TEST, TRAIN, VALIDATION
 from fedasym.pretraining import (
     RECIPES,
+    NetworkRecipe,
     Pretrained,
-    Recipe,
     check_torch,
     choose_network,
     chosen_network,
@@ -43,7 +43,7 @@ def pretrain(
     name: str,
     federation: Federation | None = None,
     *,
-    recipe: Recipe | None = None,
+    recipe: NetworkRecipe | None = None,
     tune: bool = False,
     seed: int = 0,
     device: str | None = None,
@@ -70,9 +70,10 @@ def pretrain(
     fedasym.InvalidInput: recipe is missing: mine is none of emnist, digits, cifar100, ...
     """
     check_torch()
-    if recipe is not None and not isinstance(recipe, Recipe):
+    if recipe is not None and not isinstance(recipe, NetworkRecipe):
         raise InvalidInput(
-            f"recipe is {recipe!r}: give a fa.pretraining.Recipe, or leave it out for the paper's"
+            f"recipe is {recipe!r}: give a fa.pretraining.NetworkRecipe, or leave it out for the"
+            " paper's"
         )
     progress = progress_shown(progress)
     tune = flag("tune", tune)
@@ -81,7 +82,7 @@ def pretrain(
     if base is None:
         raise InvalidInput(
             f"recipe is missing: {name} is none of {', '.join(RECIPES)}; give"
-            ' fa.pretraining.Recipe("module:name") with your own network'
+            ' fa.pretraining.NetworkRecipe("module:name") with your own network'
         )
     data = load_samples(name, federation, folder)
     runs = []
@@ -122,7 +123,7 @@ def progress_of_run(progress: Progress, number: int, total: int) -> Progress:
 def learn_network(
     name: str,
     federation: Federation,
-    recipe: Recipe,
+    recipe: NetworkRecipe,
     seed: int,
     device: str | None,
     precision: str | None,
@@ -130,7 +131,7 @@ def learn_network(
     progress: Progress | None,
 ) -> Pretrained:
     """One recipe's network: from its file where it is finished, else trained."""
-    from fedasym.pretraining import descent
+    from fedasym.pretraining import descent, networks
     from fedasym.pretraining.networks import Source, reader_for
 
     mixed = descent.find_precision(precision, where := descent.find_device(device))
@@ -149,9 +150,9 @@ def learn_network(
         )
         described |= {"reader": asdict(reader), "mixed": mixed, "device": where.type, **results}
         described["seconds"] = time.monotonic() - started
-        descent.write_checkpoint(path, tensors, described)
+        networks.write_checkpoint(path, tensors, described)
         checkpoint.unlink(missing_ok=True)
-    held = descent.read_checkpoint(path)[1]
+    held = networks.read_checkpoint(path)[1]
     validation, test = (
         float("nan") if held[field] is None else held[field] for field in ("validation", "test")
     )
@@ -238,7 +239,7 @@ def prepare_network(
     """The network to look with, how it reads samples, and what tells it from others."""
     import torch
 
-    from fedasym.pretraining import descent
+    from fedasym.pretraining import networks
     from fedasym.pretraining.networks import Reader, Source, build, reader_for
 
     if isinstance(network, str) and ":" in network and not Path(network).exists():
@@ -248,7 +249,7 @@ def prepare_network(
         path = chosen_network(name, into)
     else:
         path = check_features_file(path_of("network", network))
-    tensors, held = descent.read_checkpoint(path)
+    tensors, held = networks.read_checkpoint(path)
     try:
         kind, *numbers = (held["reader"][field] for field in ("kind", "shape", "mean", "std"))
         reader = Reader(kind, *map(tuple, numbers))

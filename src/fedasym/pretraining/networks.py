@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib
+import json
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
@@ -10,14 +11,20 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import safetensors
+import safetensors.torch
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
 from fedasym.core.errors import InvalidInput, unknown_name
+from fedasym.core.runtime import replace_file
 from fedasym.data.federation import Federation
 from fedasym.data.splits import TRAIN
+from fedasym.pretraining import KEY
+
+Tensors = dict[str, Tensor]
 
 
 def cnn(classes: int, channels: int = 1) -> nn.Module:
@@ -312,3 +319,28 @@ def rotate(images: Tensor, angles: Tensor) -> Tensor:
     )
     grid = functional.affine_grid(turns, list(images.shape), align_corners=False)
     return functional.grid_sample(images, grid, mode="nearest", align_corners=False)
+
+
+def write_checkpoint(path: Path, tensors: Tensors, description: dict[str, Any]) -> None:
+    """Tensors and a description, whole or not at all."""
+    held = {name: tensor.detach().cpu().contiguous() for name, tensor in tensors.items()}
+    try:
+        with replace_file(path) as fresh:
+            safetensors.torch.save_file(held, fresh, metadata={KEY: json.dumps(description)})
+    except (OSError, safetensors.SafetensorError) as reason:
+        raise InvalidInput(
+            f"{path} cannot be written ({reason}): make room, or give another folder with --into"
+        ) from None
+
+
+def read_checkpoint(path: Path) -> tuple[Tensors, dict[str, Any]]:
+    """What `write` wrote."""
+    try:
+        with safetensors.safe_open(str(path), framework="pt") as file:
+            description = json.loads((file.metadata() or {})[KEY])
+            names = file.keys()
+            return {name: file.get_tensor(name) for name in names}, description
+    except (OSError, ValueError, KeyError, safetensors.SafetensorError) as reason:
+        raise InvalidInput(
+            f"{path} cannot be read as a network of fedasym pretrain ({reason}): delete it"
+        ) from None

@@ -9,12 +9,24 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedasym.advisor.wording import NO_FINITE_ERROR, three_digits
+from fedasym.advisor.wording import NO_FINITE_ERROR
 from fedasym.models.what_if import UNITS, show_band
 from fedasym.results import ACCURACY, LOSS
 from fedasym.show.figures import embed_for_screens
 from fedasym.show.figures.classes import Bar, draw_bars
-from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, render, write_html
+from fedasym.show.pages import (
+    Cell,
+    Column,
+    Drawing,
+    Table,
+    count,
+    describe_bar,
+    minus,
+    number_cell,
+    percent_cell,
+    render,
+    write_html,
+)
 
 if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice
@@ -382,35 +394,3 @@ def draw_intervals(
     draw = partial(draw_bars, finite, across, percent)
     pictures = embed_for_screens(draw, "bars", f"{across} by algorithm", f"{words}.")
     return Drawing("bars", pictures, caption)
-
-
-def describe_bar(bar: Bar, percent: bool) -> str:
-    """A line in words.
-
-    >>> describe_bar(Bar("rtfa", 0.68, 0.66, 0.7), True)
-    'rtfa 68%, 66% to 70%'
-    """
-
-    def show(value: float) -> str:
-        return f"{100 * value:.3g}%" if percent else f"{value:.3g}"
-
-    text = f"{bar.name} {show(bar.value)}"
-    if math.isfinite(bar.low) and math.isfinite(bar.high):
-        text += f", {show(bar.low)} to {show(bar.high)}"
-    return text if bar.beside is None else f"{text}, samples say {show(bar.beside)}"
-
-
-def percent_cell(value: float | None) -> Cell:
-    """A share in percent."""
-    return (
-        Cell("–")
-        if value is None or not math.isfinite(value)
-        else Cell(f"{100 * value:.1f} %", value)
-    )
-
-
-def number_cell(value: float | None) -> Cell:
-    """Three significant digits."""
-    return (
-        Cell("–") if value is None or math.isnan(value) else Cell(minus(three_digits(value)), value)
-    )

@@ -16,7 +16,18 @@ from fedasym.experiments.reproduction import join_with_and
 from fedasym.experiments.results import SWEEPS, describe_rules
 from fedasym.show.figures import embed
 from fedasym.show.figures.classes import bin_edges, draw_histogram
-from fedasym.show.pages import Cell, Column, Table, count, minus
+from fedasym.show.pages import (
+    Cell,
+    Column,
+    Table,
+    count,
+    count_of,
+    minus,
+    share_in_percent,
+    show_gain,
+    show_value,
+    thin_out,
+)
 from fedasym.show.reproduction import Curves
 from fedasym.training.comparisons import Measured, Verdict, compare_pair, subtract
 from fedasym.training.decomposition import SHARES
@@ -53,15 +64,6 @@ def describe_data_sizes(results: Results) -> list[str]:
     sweeps = {sweep: getattr(trials, sweep) for sweep in SWEEPS}
     repeats = (f"{sweep} {describe_numbers(each)}" for sweep, each in sweeps.items() if each)
     return [*found, *repeats]
-
-
-def count_of(many: int, thing: str) -> str:
-    """A count and what is counted.
-
-    >>> count_of(1, "seed"), count_of(1200, "client")
-    ('1 seed', '1,200 clients')
-    """
-    return f"{many:,} {thing}{'' if many == 1 else 's'}"
 
 
 def find_leader(results: Results, sweep: str) -> str | None:
@@ -225,13 +227,6 @@ def read_loss(when: float, value: float) -> str:
     return f"round {when:g}: {show_value(value, loss=True)}"
 
 
-def show_value(value: float | None, loss: bool) -> str:
-    """A value as it is read."""
-    if value is None or not math.isfinite(value):
-        return "–"
-    return number(value) if loss else f"{value:.2f} %"
-
-
 def curves_table(ours: Curves, published: Curves, label: str, *, loss: bool) -> Table:
     """The numbers of curves: by round, the mean with the lowest and the highest trial."""
     columns, held = [Column("round")], []
@@ -250,26 +245,6 @@ def curves_table(ours: Curves, published: Curves, label: str, *, loss: bool) -> 
         for when in thin_out(rounds, ROWS)
     ]
     return Table(columns, rows, label)
-
-
-def thin_out(rounds: list[int], most: int) -> list[int]:
-    """At most so many of the rounds, evenly, the last among them.
-
-    >>> thin_out([0, 1, 2, 3, 4, 5], 3), thin_out([0, 50], 3)
-    ([1, 3, 5], [0, 50])
-    """
-    every = -(-len(rounds) // most)
-    return rounds[::-1][::every][::-1]
-
-
-def share_in_percent(share: float) -> str:
-    """A share of clients.
-
-    >>> share_in_percent(0.123), share_in_percent(0.995), share_in_percent(1)
-    ('12 %', '99.5 %', '100 %')
-    """
-    places = 0 if 0.1 <= share <= 0.99 or share in (0, 1) else 1
-    return f"{100 * share:.{places}f} %"
 
 
 def quantiles(values: Array) -> dict[str, float]:
@@ -317,11 +292,6 @@ def gains_of(results: Results) -> tuple[str, list[GainCounts]]:
     parts = means.group_by("algorithm", maintain_order=True)
     found = [GainCounts(str(each), part) for (each,), part in parts]
     return sweep, [each for each in found if (each.values != 0).any()]
-
-
-def show_gain(value: float, loss: bool) -> str:
-    """A gain."""
-    return minus(f"{value:+.4g}" if loss else f"{value:+.2f}")
 
 
 def distribution_table(gains: list[GainCounts], loss: bool) -> Table:

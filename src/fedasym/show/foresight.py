@@ -41,7 +41,7 @@ THEORY, ADVISED = "theory", "advised"
 
 
 @dataclass(frozen=True)
-class Prediction:
+class Forecast:
     """What one predictor says of one data set; `levels`: its numbers are those that are measured,
     rather than only in their order.
     """
@@ -53,7 +53,7 @@ class Prediction:
 
 
 @dataclass(frozen=True)
-class Score:
+class ForecastScore:
     """How good a prediction is.
 
     right, pairs: pairs of algorithms in the measured order, of those that training tells apart.
@@ -79,7 +79,7 @@ class Measured:
     name: str
     metric: str
     values: Mapping[str, float]
-    predictions: tuple[Prediction, ...]
+    predictions: tuple[Forecast, ...]
     source: str = ""
     ties: frozenset[frozenset[str]] = frozenset()  # pairs that training does not tell apart
 
@@ -88,11 +88,11 @@ class Measured:
         """Whether less is better."""
         return self.metric == ERROR
 
-    def score(self, prediction: Prediction) -> Score | None:
+    def score(self, prediction: Forecast) -> ForecastScore | None:
         """Of the algorithms that were predicted and measured; None where these are fewer than two.
 
         >>> found = Measured("x", "accuracy", {"a": 0.7, "b": 0.8, "c": 0.9}, ())
-        >>> score = found.score(Prediction("mine", {"a": 0.6, "b": 0.9, "c": 0.8}))
+        >>> score = found.score(Forecast("mine", {"a": 0.6, "b": 0.9, "c": 0.8}))
         >>> score.right, score.pairs, score.first, score.best, round(score.regret, 6)
         (2, 3, 'b', 'c', 10.0)
         """
@@ -119,7 +119,7 @@ class Measured:
             lost /= self.values[best]
             gaps = [gap / self.values[name] for gap, name in zip(gaps, both, strict=True)]
         off = 100 * float(np.mean(gaps)) if prediction.levels else float("nan")
-        return Score(
+        return ForecastScore(
             prediction.predictor, self.name, right, len(apart), *(first, best), 100 * lost, off
         )
 
@@ -138,7 +138,7 @@ class Foresight:
         )
 
     @property
-    def scores(self) -> list[Score]:
+    def scores(self) -> list[ForecastScore]:
         """One for each predictor and data set."""
         found = [data.score(each) for data in self.datasets for each in data.predictions]
         return [each for each in found if each is not None]
@@ -214,7 +214,7 @@ class Foresight:
         return "\n\n".join([*parts, *self.notes])
 
 
-def predictor_table(names: Iterable[str], scores: Iterable[Score]) -> TextTable:
+def predictor_table(names: Iterable[str], scores: Iterable[ForecastScore]) -> TextTable:
     """Every predictor over all data sets."""
     held = list(scores)
     rows = []
@@ -240,7 +240,7 @@ def predictor_table(names: Iterable[str], scores: Iterable[Score]) -> TextTable:
     return TextTable(head, rows, "Predictors")
 
 
-def dataset_table(scores: Iterable[Score]) -> TextTable:
+def dataset_table(scores: Iterable[ForecastScore]) -> TextTable:
     """Every predictor on every data set."""
     rows = [
         [
@@ -295,7 +295,7 @@ def read_foresights(folder: str | Path) -> Foresight:
     root = path_of("folder", folder)
     if not root.is_dir():
         raise InvalidInput(f"folder is {str(folder)!r}: there is no such folder")
-    found = [read_dataset(place) for place in sorted(root.iterdir()) if place.is_dir()]
+    found = [read_measured(place) for place in sorted(root.iterdir()) if place.is_dir()]
     known = [each for each in found if each is not None]
     if not known:
         raise InvalidInput(
@@ -305,9 +305,9 @@ def read_foresights(folder: str | Path) -> Foresight:
     return Foresight(tuple(known))
 
 
-def read_dataset(place: Path) -> Measured | None:
+def read_measured(place: Path) -> Measured | None:
     """One data set; None where nothing was measured, or nothing was predicted."""
-    predictions = [read_prediction(path) for path in sorted(place.glob(PREDICTED))]
+    predictions = [read_forecast(path) for path in sorted(place.glob(PREDICTED))]
     if (place / MEASURED).is_file():
         held = read_object(place / MEASURED, MEASURED_FORMAT, ("name", "metric"))
         if held["metric"] not in (ACCURACY, ERROR):
@@ -319,7 +319,7 @@ def read_dataset(place: Path) -> Measured | None:
     return read_run(place, predictions)
 
 
-def read_run(place: Path, predictions: list[Prediction]) -> Measured | None:
+def read_run(place: Path, predictions: list[Forecast]) -> Measured | None:
     """A run or its saved tables: means over clients, and the pairs without a clear difference."""
     from fedasym.experiments.folder import is_run
     from fedasym.experiments.tables import is_saved
@@ -338,7 +338,7 @@ def read_run(place: Path, predictions: list[Prediction]) -> Measured | None:
             mine = {
                 each: told[LIKE.get(each, each)] for each in values if LIKE.get(each, each) in told
             }
-            predictions = [*predictions, Prediction(name, mine, levels=foreseen.merged is None)]
+            predictions = [*predictions, Forecast(name, mine, levels=foreseen.merged is None)]
     if not predictions:
         return None
     pairs = results.comparisons(statistic="mean_accuracy").pairs
@@ -351,10 +351,10 @@ def read_run(place: Path, predictions: list[Prediction]) -> Measured | None:
     return Measured(name, ACCURACY, values, tuple(predictions), ties=frozenset(ties))
 
 
-def read_prediction(path: Path) -> Prediction:
+def read_forecast(path: Path) -> Forecast:
     """A predictor's file."""
     held = read_object(path, PREDICTED_FORMAT, ("predictor",))
-    return Prediction(held["predictor"], held["values"], held["source"])
+    return Forecast(held["predictor"], held["values"], held["source"])
 
 
 def read_object(path: Path, form: str, words: tuple[str, ...]) -> dict[str, Any]:

@@ -17,6 +17,7 @@ from markupsafe import Markup
 from fedasym.algorithms import PAPER as PAPERS
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, path_of
+from fedasym.core.numbers import number, three_digits
 from fedasym.core.runtime import replace_text
 from fedasym.show.figures import (
     ALGORITHMS,
@@ -26,6 +27,7 @@ from fedasym.show.figures import (
     marks_of,
     readable_shade,
 )
+from fedasym.show.figures.classes import Bar
 from fedasym.verbs.losses import WINNER
 
 LIGHT, DARK = "#ffffff", "#16181c"  # the backgrounds in style.css
@@ -247,3 +249,76 @@ def policy(style: str, script: str, own: str | None = None) -> str:
 def source_hash(text: str) -> str:
     """A text by its SHA-256, as a content security policy names it."""
     return f"'sha256-{base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()}'"
+
+
+def percent_cell(value: float | None) -> Cell:
+    """A share in percent."""
+    return (
+        Cell("–")
+        if value is None or not math.isfinite(value)
+        else Cell(f"{100 * value:.1f} %", value)
+    )
+
+
+def number_cell(value: float | None) -> Cell:
+    """Three significant digits."""
+    return (
+        Cell("–") if value is None or math.isnan(value) else Cell(minus(three_digits(value)), value)
+    )
+
+
+def count_of(many: int, thing: str) -> str:
+    """A count and what is counted.
+
+    >>> count_of(1, "seed"), count_of(1200, "client")
+    ('1 seed', '1,200 clients')
+    """
+    return f"{many:,} {thing}{'' if many == 1 else 's'}"
+
+
+def thin_out(rounds: list[int], most: int) -> list[int]:
+    """At most so many of the rounds, evenly, the last among them.
+
+    >>> thin_out([0, 1, 2, 3, 4, 5], 3), thin_out([0, 50], 3)
+    ([1, 3, 5], [0, 50])
+    """
+    every = -(-len(rounds) // most)
+    return rounds[::-1][::every][::-1]
+
+
+def share_in_percent(share: float) -> str:
+    """A share of clients.
+
+    >>> share_in_percent(0.123), share_in_percent(0.995), share_in_percent(1)
+    ('12 %', '99.5 %', '100 %')
+    """
+    places = 0 if 0.1 <= share <= 0.99 or share in (0, 1) else 1
+    return f"{100 * share:.{places}f} %"
+
+
+def describe_bar(bar: Bar, percent: bool) -> str:
+    """A line in words.
+
+    >>> describe_bar(Bar("rtfa", 0.68, 0.66, 0.7), True)
+    'rtfa 68%, 66% to 70%'
+    """
+
+    def show(value: float) -> str:
+        return f"{100 * value:.3g}%" if percent else f"{value:.3g}"
+
+    text = f"{bar.name} {show(bar.value)}"
+    if math.isfinite(bar.low) and math.isfinite(bar.high):
+        text += f", {show(bar.low)} to {show(bar.high)}"
+    return text if bar.beside is None else f"{text}, samples say {show(bar.beside)}"
+
+
+def show_value(value: float | None, loss: bool) -> str:
+    """A value as it is read."""
+    if value is None or not math.isfinite(value):
+        return "–"
+    return number(value) if loss else f"{value:.2f} %"
+
+
+def show_gain(value: float, loss: bool) -> str:
+    """A gain."""
+    return minus(f"{value:+.4g}" if loss else f"{value:+.2f}")

@@ -29,7 +29,6 @@ from fedasym.show.findings import (
     Histogram,
     Hurt,
     compare_with_best,
-    count_of,
     curves_table,
     describe_curves,
     describe_data_sizes,
@@ -44,7 +43,17 @@ from fedasym.show.findings import (
     read_accuracy,
     read_loss,
 )
-from fedasym.show.pages import Cell, Column, Drawing, Table, count, minus, render, write_html
+from fedasym.show.pages import (
+    Cell,
+    Column,
+    Drawing,
+    Table,
+    count,
+    count_of,
+    minus,
+    render,
+    write_html,
+)
 from fedasym.show.reproduction import (
     Curves,
     Published,
@@ -220,7 +229,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
         "published": theirs,
         "foresight": foresight,
         "validated": "loss" if results.task == "regression" else "accuracy",
-        "tuned": chosen_table(results),
+        "tuned": tuned_table(results),
         "tried": configurations_table(results),
         "budget": results.budget,
         "handed": experiment.data is None,
@@ -426,7 +435,7 @@ def comparison_table(held: Comparisons, sweep: str) -> Table:
     return Table([*columns, Column("verdict", text=True)], rows, f"Paired comparisons over {sweep}")
 
 
-def chosen_table(results: Results) -> Table:
+def tuned_table(results: Results) -> Table:
     """What validation chose for each algorithm, out of how many."""
     used = list(dict.fromkeys(name for settings in results.tuned.values() for name in settings))
     columns = [

@@ -109,9 +109,8 @@ class StepFilter:
             if not np.abs(1 - f).max() < 4:
                 continue
             again = 2 * ((f * (z / kappa_ * arc)) @ (1 / (z[:, None] - inside))).real
-            if (
-                np.abs(again - self.learn(inside).real).max() < CLOSE
-            ):  # Cauchy's formula gives f back
+            off = np.abs(again - self.learn(inside).real).max()
+            if off < CLOSE:  # Cauchy's formula gives f back
                 return contour
         raise InvalidInput(
             f"server_step is {self.rate:g}: local steps of {type(self.stage).__name__} diverge"
@@ -179,10 +178,8 @@ def moments_of_steps(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -
     R_k(z) = 1/(c (s_k + kappa)) with c = 1 - gamma df1(kappa).
     """
     check_stable(filter_, gamma, spectrum)
-    count, atoms = filter_.times.size, spectrum.values.size
-    out = Moments(
-        np.zeros((count, atoms)), np.zeros((count, atoms, atoms)), np.zeros((count, atoms))
-    )
+    shape = filter_.times.size, spectrum.values.size
+    out = Moments(np.zeros(shape), np.zeros((*shape, shape[1])), np.zeros(shape))
     finished = filter_.times >= horizon(gamma, spectrum, filter_.step)
     parts = [
         (some, integrate_moments(part, gamma, spectrum))

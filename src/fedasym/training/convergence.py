@@ -35,8 +35,8 @@ from fedasym.algorithms.registry import REGISTRY, USUAL_PENALTY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.splits import START, mix_hash
-from fedasym.exact.clients import append_ones, group_by_angle
-from fedasym.exact.outputs import GramSums
+from fedasym.exact.clients import append_ones
+from fedasym.exact.outputs import GramSums, group_by_angle
 from fedasym.training.settings import Protocol, Settings
 from fedasym.training.twin import Head, batch_of, first_head, gradient, personal_rows
 

@@ -26,10 +26,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import ScoreStage
-from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array
+from fedasym.core.numbers import Array, pool_shares
 from fedasym.core.runtime import write_file
 from fedasym.data.federation import Federation
 from fedasym.results import Result
@@ -361,48 +360,6 @@ def positions_of(
         return X, labels
     real = federation.mask[rows].ravel()
     return X[real], labels[real]
-
-
-def share_drift(trained: Array, held: Array, draws: int = 20) -> tuple[float, float]:
-    """How much clients' held-out class counts differ from their training ones: the sum of squares
-    over what chance makes it, and how many standard deviations of chance it is above that.
-
-    Chance deals each client's labels out anew, to as many held-out samples as it has.
-
-    >>> counts = np.array([[30.0, 10.0], [10.0, 30.0]])
-    >>> round(share_drift(counts, counts)[0], 1), share_drift(counts, counts[::-1])[1] > 5
-    (0.0, True)
-    """
-    rng = np.random.default_rng(0)
-    found, chance = 0.0, np.zeros(draws)
-    for own, out in zip(trained.astype(int), held.astype(int), strict=True):
-        if not own.sum() or not out.sum():
-            continue
-        met = own + out > 0
-        both = (own + out)[met]
-        expected = both * out.sum() / both.sum()
-        drawn = rng.multivariate_hypergeometric(both, int(out.sum()), size=draws)
-        found += float(((out[met] - expected) ** 2 / expected).sum())
-        chance += ((drawn - expected) ** 2 / expected).sum(1)
-    spread = float(chance.std())
-    return found / max(float(chance.mean()), 1e-300), (found - float(chance.mean())) / max(
-        spread, 1e-300
-    )
-
-
-DRIFT, SURE_DRIFT = 1.2, 5.0  # times as much as chance; standard deviations
-
-
-def describe_drift(trained: Array, held: Array) -> str | None:
-    """A sentence where held-out class shares are not those of training; None where they are."""
-    ratio, z = share_drift(trained, held)
-    if ratio < DRIFT or z < SURE_DRIFT:
-        return None
-    return (
-        f"clients' held-out samples have other classes than their training samples (counts differ"
-        f" {ratio:.1f} times as much as chance makes them): class shares of the one mislead on the"
-        " other; take a smaller share_power, a larger share_smoothing, or none of it."
-    )
 
 
 def count_labels(federation: Federation, padding: bool) -> tuple[Array, Array]:

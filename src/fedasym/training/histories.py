@@ -25,18 +25,19 @@ from fedasym.training.decomposition import (
     Decomposition,
     correct_shifts,
     count_labels,
-    describe_drift,
     held_scores,
     join_parts,
 )
-from fedasym.training.history import COLUMNS, TEST, VALIDATION, History
+from fedasym.training.history import TEST, VALIDATION, History
 from fedasym.training.privacy import describe_spending
 from fedasym.training.settings import SETTINGS, Protocol, named_settings
 from fedasym.training.wording import (
+    COLUMNS,
     HEADS,
     client_notes,
     convergence_remedies,
     describe_distance,
+    describe_drift,
     fold_line,
     meanings,
     setting_text,

@@ -26,14 +26,16 @@ from fedasym.core.numbers import (
     mean_client_ratio,
     pooled_ratio,
     ratio,
+    share_worse,
 )
 from fedasym.data.federation import Federation
 from fedasym.results import Result
 from fedasym.training.convergence import NEAR, Exact
-from fedasym.training.privacy import NOT_COUNTED, PrivacySpent
+from fedasym.training.privacy import PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
-from fedasym.training.storage import Roster
+from fedasym.training.storage import Roster, read_history, write_history
 from fedasym.training.wording import (
+    COLUMNS,
     client_notes,
     fold_line,
     remedy,
@@ -46,29 +48,8 @@ from fedasym.training.wording import (
 if TYPE_CHECKING:
     from fedasym.training.decomposition import Decomposition
 
-ROUNDING = 1e-6  # losses closer than this, relatively, are the same in float32
-
-
-def share_worse(own: Sums, shared: Sums, counts: Counts, losses: bool) -> Array:
-    """The share of clients strictly worse on their own: fewer correct, or more loss than rounding.
-
-    >>> own, shared = np.array([[3.0, 5.0]]), np.array([[4.0, 5.0]])
-    >>> share_worse(own, shared, np.array([9, 9]), losses=False).tolist()
-    [0.5]
-    """
-    own, shared = (np.asarray(sums[:, counts > 0], float) for sums in (own, shared))
-    hurt = own > shared * (1 + ROUNDING) if losses else own < shared
-    lost = (np.isnan(own) | np.isnan(shared)).any(1)
-    return np.where(lost, np.nan, ratio(hurt.sum(1), hurt.shape[1]))
-
 
 VALIDATION, TEST = 0, 1  # the last axis of what was counted
-LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
-ACCURACIES = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile")
-COLUMNS = {
-    "classification": (*ACCURACIES, "hurt", *LOSSES),
-    "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
-}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -222,19 +203,16 @@ class History(Result):
     @property
     def final(self) -> dict[str, Any]:
         """The statistics after the last evaluated round, by name."""
-        names = ("round", *COLUMNS[self.task])
-        return {name: self.table()[-1][name] for name in names}
+        return {name: self.table()[-1][name] for name in ("round", *COLUMNS[self.task])}
 
     @property
     def best(self) -> int:
         """The evaluated round where personal models validate best; the last without validation."""
         regression = self.task == "regression"
-        found = self.validation_loss if regression else self.validation_accuracy
-        values = np.asarray(found, dtype=float)
+        values = np.asarray(self.validation_loss if regression else self.validation_accuracy, float)
         if not np.isfinite(values).any():
             return int(self.rounds[-1])
-        worth = -values if regression else values
-        return int(self.rounds[int(np.nanargmax(worth))])
+        return int(self.rounds[int(np.nanargmax(-values if regression else values))])
 
     def table(self) -> list[dict[str, Any]]:
         """One record per evaluated round: feed it to any data frame."""
@@ -269,10 +247,9 @@ class History(Result):
         with np.errstate(invalid="ignore"):  # two infinite losses
             columns["gain"] = self._if_shared(theirs - own)
         held = {"samples": self.federation.counts("train"), "tested": tested, **columns}
-        named = enumerate(self.federation.clients)
         return [
             {"client": client} | {name: values[i].item() for name, values in held.items()}
-            for i, client in named
+            for i, client in enumerate(self.federation.clients)
         ]
 
     def decompose(self) -> Decomposition:
@@ -294,9 +271,8 @@ class History(Result):
         from fedasym.training.twin import first_head, personal_head
 
         if isinstance(self.federation, Roster):
-            place = self.federation.place(client)
             assert self.heads is not None
-            return np.asarray(self.heads[place])
+            return np.asarray(self.heads[self.federation.place(client)])
         self.federation.rows(client)  # refuses a client that is not there
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
         start = self.shared
@@ -342,15 +318,11 @@ class History(Result):
         >>> again.predict([[0.5]], client="a").round(1).tolist(), again.predict([[0.5]]).shape
         ([2.0], (1,))
         """
-        from fedasym.training.storage import write_history
-
         return write_history(self, path)
 
     @classmethod
     def load(cls, path: str | Path) -> History:
         """The history that `save` wrote: predicts for its clients, and for others with None."""
-        from fedasym.training.storage import read_history
-
         return cls(**read_history(path))
 
     def plot(self, path: str | Path | None = None) -> Path:
@@ -392,8 +364,7 @@ class History(Result):
     @property
     def notes(self) -> tuple[str, ...]:
         """What a reader should know: divergence and its cure, interruption, clients not counted."""
-        spent = () if self.privacy is None else (f"{self.privacy} {NOT_COUNTED}",)
-        return (*run_notes(self), *spent, *client_notes(self), *share_notes(self))
+        return (*run_notes(self), *client_notes(self), *share_notes(self))
 
     def __str__(self) -> str:
         table, meanings = round_table(self)

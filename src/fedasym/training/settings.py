@@ -12,7 +12,7 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, TypeVar
@@ -20,11 +20,13 @@ from typing import Any, TypeVar
 import numpy as np
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.registry import is_built_in
+from fedasym.algorithms.family import verbs_of
+from fedasym.algorithms.registry import REGISTRY, SHARED, is_built_in
 from fedasym.algorithms.stages import ClientStage, ServerStage, Setting, Stage, setting
-from fedasym.core.errors import InvalidInput, NoFormula, find_entry
+from fedasym.core.errors import InvalidInput, NoFormula, find_entry, read_list, unknown_name
 from fedasym.core.numbers import flag, one_float
 from fedasym.core.privacy import Privacy
+from fedasym.data.federation import Federation
 
 Verb = TypeVar("Verb", bound=Callable[..., Any])
 Kind = TypeVar("Kind", bound=Stage)
@@ -281,6 +283,8 @@ def resolve_ridge(settings: Settings, algorithm: Algorithm) -> Settings:
 
 def check_trainable(algorithm: Algorithm) -> None:
     """Refuse what has no stochastic form."""
+    if (plain := algorithm.personalise.plain_stage) is not None:
+        algorithm = replace(algorithm, personalise=plain)
     name = algorithm.name
     still = (algorithm.shares_nothing, algorithm.personalise.step_count == 0)
     for stage, takes_none in zip(algorithm.stages, still, strict=True):
@@ -584,3 +588,48 @@ def try_steps(stage: Stage) -> list[Any]:
             raise InvalidInput("it returned a model of another shape")
         seen.append(w.values)
     return seen
+
+
+def check_own(algorithms: Sequence[Algorithm], told: Iterable[str]) -> None:
+    """Refuse a setting that neither every run nor any of these algorithms has."""
+    known = (*SETTINGS, *(name for algorithm in algorithms for name in own_settings(algorithm)))
+    for name in told:
+        if name not in known:
+            raise unknown_name("setting", name, known)
+
+
+def check_corrections(algorithms: Sequence[Algorithm], federation: Federation) -> None:
+    """Refuse corrections of classes' scores where numbers are predicted."""
+    for algorithm in algorithms:
+        if algorithm.correction is not None and federation.classes is None:
+            raise InvalidInput(
+                f"{algorithm.name} adds the shares of a client's classes, and these labels are"
+                f" numbers: train {algorithm.name.removesuffix(SHARED)}"
+            )
+
+
+def check_whole_numbers(name: str, values: Iterable[int]) -> list[int]:
+    """Seeds, or numbers of splits, each once."""
+    numbers = read_list(name, values)
+    if not numbers:
+        raise InvalidInput(f"{name} is empty: give at least one whole number")
+    for value in numbers:
+        if (
+            isinstance(value, bool)
+            or not isinstance(value, int | np.integer)
+            or not 0 <= value < 2**64
+        ):
+            raise InvalidInput(
+                f"{name.removesuffix('s')} is {value!r}: it must be a whole number from 0 to"
+                " 2^64 - 1"
+            )
+    return list(dict.fromkeys(map(int, numbers)))
+
+
+def all_trainable(classes: bool) -> list[Algorithm]:
+    """Every algorithm that has a name and is trained, other names of the same left out.
+
+    classes: whether labels are classes, of which scores may be corrected by their shares.
+    """
+    known = (each for each in REGISTRY.values() if "train" in verbs_of(each) and not each.alias_of)
+    return [each for each in known if classes or each.correction is None]

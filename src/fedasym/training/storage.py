@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
 from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
 from fedasym.core.privacy import read_privacy
-from fedasym.core.runtime import replace_file
+from fedasym.core.runtime import refuse_unwritable, replace_file
 from fedasym.data.files import KEY, check_file
 from fedasym.data.samples import owners_of
 from fedasym.training.convergence import Exact
@@ -98,13 +98,8 @@ def write_history(history: History, path: str | Path) -> Path:
     }
     told = describe_history(history)
     about = json.dumps(told | {"sum": checksum(held, told)})
-    try:
-        with replace_file(place) as fresh:
-            fresh.write_bytes(library.save(held, metadata={KEY: about}))
-    except OSError as reason:
-        raise InvalidInput(
-            f"path is {str(place)!r}: it cannot be written: {reason.strerror or reason}"
-        ) from None
+    with refuse_unwritable("path", place), replace_file(place) as fresh:
+        fresh.write_bytes(library.save(held, metadata={KEY: about}))
     return place
 
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, find
-from fedasym.algorithms.family import verbs_of
-from fedasym.algorithms.registry import REGISTRY, SHARED, asks_for_all
+from fedasym.algorithms.registry import REGISTRY, asks_for_all
 from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import Progress, progress_shown
@@ -28,8 +27,12 @@ from fedasym.training.settings import (
     SETTINGS,
     Protocol,
     Settings,
+    all_trainable,
+    check_corrections,
+    check_own,
     check_steps,
     check_trainable,
+    check_whole_numbers,
     default_for,
     default_of,
     fixed_settings,
@@ -39,6 +42,7 @@ from fedasym.training.settings import (
     takes_settings,
     used_settings,
 )
+from fedasym.training.twin import DirectedClients, scale_by_direction
 
 if TYPE_CHECKING:
     from fedasym.training.runner import RunOutcome
@@ -46,15 +50,6 @@ if TYPE_CHECKING:
 
 Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
 COHORT = 20  # clients a round, where there are that many
-
-
-def all_trainable(classes: bool) -> list[Algorithm]:
-    """Every algorithm that has a name and is trained, other names of the same left out.
-
-    classes: whether labels are classes, of which scores may be corrected by their shares.
-    """
-    known = (each for each in REGISTRY.values() if "train" in verbs_of(each) and not each.alias_of)
-    return [each for each in known if classes or each.correction is None]
 
 
 def find_algorithms(
@@ -77,42 +72,6 @@ def find_algorithms(
             f"algorithm has {max(names, key=names.count)} twice: give each its own name"
         )
     return chosen, several
-
-
-def check_own(algorithms: Sequence[Algorithm], told: Iterable[str]) -> None:
-    """Refuse a setting that neither every run nor any of these algorithms has."""
-    known = (*SETTINGS, *(name for algorithm in algorithms for name in own_settings(algorithm)))
-    for name in told:
-        if name not in known:
-            raise unknown_name("setting", name, known)
-
-
-def check_corrections(algorithms: Sequence[Algorithm], federation: Federation) -> None:
-    """Refuse corrections of classes' scores where numbers are predicted."""
-    for algorithm in algorithms:
-        if algorithm.correction is not None and federation.classes is None:
-            raise InvalidInput(
-                f"{algorithm.name} adds the shares of a client's classes, and these labels are"
-                f" numbers: train {algorithm.name.removesuffix(SHARED)}"
-            )
-
-
-def check_whole_numbers(name: str, values: Iterable[int]) -> list[int]:
-    """Seeds, or numbers of splits, each once."""
-    numbers = read_list(name, values)
-    if not numbers:
-        raise InvalidInput(f"{name} is empty: give at least one whole number")
-    for value in numbers:
-        if (
-            isinstance(value, bool)
-            or not isinstance(value, int | np.integer)
-            or not 0 <= value < 2**64
-        ):
-            raise InvalidInput(
-                f"{name.removesuffix('s')} is {value!r}: it must be a whole number from 0 to"
-                " 2^64 - 1"
-            )
-    return list(dict.fromkeys(map(int, numbers)))
 
 
 def read_grid(grid: Any) -> dict[str, Any]:
@@ -225,7 +184,9 @@ def settle_settings(
     settings = resolve_ridge(Settings(**run, own=tuple(values.items())), algorithm)
     if scaled is None or not set(missing) & set(used_settings(algorithm)):
         return settings
-    chosen = stable_steps(federation, scaled, settings.batch, settings.ridge)
+    directed = scale_by_direction(algorithm, federation, settings, scaled)
+    where = federation if directed is None else directed.federation
+    chosen = stable_steps(where, scaled, settings.batch, settings.ridge)
     steps: dict[str, Any] = {name: chosen[name] for name in missing}
     return replace(settings, **steps)
 
@@ -327,23 +288,66 @@ def train(
             "precision is 'bfloat16': it serves sequences of classes, and these are not; use"
             " 'mixed'"
         )
-    outcomes, stopped = compute_histories(
-        jobs, federation, rules, numbers, deals, precision, form, progress
-    )
     dealt = [federation.resplit(split, fractions=None) for split in deals] or [federation]
     runs = [(number, place) for place in range(len(dealt)) for number in numbers]
-    histories = [
-        record_history(
-            job, dealt[place], rules, number, deals[place] if deals else None, outcome, stopped
+    parts = separate_directions(jobs)
+    trained: dict[int, list[History]] = {}
+    for part, places in enumerate(parts):
+        algorithm_first, settings_first = jobs[places[0]]
+        scaled = scale_by_direction(algorithm_first, federation, settings_first, rules.intercept)
+        outcomes, stopped = compute_histories(
+            [(plain_algorithm(jobs[place][0]), jobs[place][1]) for place in places],
+            federation if scaled is None else scaled.federation,
+            rules,
+            numbers,
+            deals,
+            precision,
+            form,
+            progress and report_share(progress, part, len(parts)),
         )
-        for job, row in zip(jobs, outcomes, strict=True)
-        for (number, place), outcome in zip(runs, row, strict=True)
-        if outcome.rounds
-    ]
+        for place, row in zip(places, outcomes, strict=True):
+            trained[place] = [
+                record_history(
+                    jobs[place],
+                    dealt[at],
+                    rules,
+                    number,
+                    deals[at] if deals else None,
+                    outcome,
+                    stopped,
+                    scaled,
+                )
+                for (number, at), outcome in zip(runs, row, strict=True)
+                if outcome.rounds
+            ]
+        if stopped:
+            break
+    histories = [history for place in sorted(trained) for history in trained[place]]
     if not histories:
         raise KeyboardInterrupt
     single = not several and not grid and seeds is None and splits is None
     return histories[0] if single else Histories(tuple(histories))
+
+
+def plain_algorithm(algorithm: Algorithm) -> Algorithm:
+    """What is trained where features are scaled for a ridge by direction; else itself."""
+    plain = algorithm.personalise.plain_stage
+    return algorithm if plain is None else replace(algorithm, personalise=plain)
+
+
+def separate_directions(jobs: Sequence[tuple[Algorithm, Settings]]) -> list[list[int]]:
+    """The places of the jobs that train on the same features: all, but for ridges by direction."""
+    found: dict[Any, list[int]] = {}
+    for place, (algorithm, settings) in enumerate(jobs):
+        plain = algorithm.personalise.plain_stage is None
+        key = None if plain else (algorithm.name, dict(settings.own)["power"])
+        found.setdefault(key, []).append(place)
+    return list(found.values())
+
+
+def report_share(progress: Progress, part: int, parts: int) -> Progress:
+    """Progress of one of several parts, as that of the whole."""
+    return lambda share, text: progress((part + share) / parts, text)
 
 
 def compute_histories(
@@ -398,6 +402,7 @@ def record_history(
     split: int | None,
     outcome: RunOutcome,
     stopped: bool,
+    scaled: DirectedClients | None = None,
 ) -> History:
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
@@ -406,11 +411,15 @@ def record_history(
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)
-    exact = (
-        solve_exactly(algorithm, settings, protocol, seed, federation, outcome.head)
-        if judged
-        else None
-    )
+    head, exact = outcome.head, None
+    if judged:
+        trained_on = federation
+        if scaled is not None:
+            trained_on = replace(scaled.federation, split=federation.split)
+        told = (plain_algorithm(algorithm), settings, protocol, seed, trained_on)
+        exact = solve_exactly(*told, outcome.head)
+    if scaled is not None and head is not None:
+        head = scaled.restore(head)
     totals = count_tested(federation, None if protocol.count_padding else federation.mask)
     return History(
         algorithm=algorithm,
@@ -425,7 +434,7 @@ def record_history(
         shared_correct=shared[..., 0],
         shared_losses=shared[..., 1],
         totals=totals,
-        shared=outcome.head,
+        shared=head,
         diverged=outcome.diverged,
         interrupted=stopped and outcome.rounds[-1] < settings.rounds,
         training_losses=np.stack(outcome.fitted) if judged else None,

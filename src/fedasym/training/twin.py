@@ -19,12 +19,13 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.stages import ServerStage, Stage
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import pool_shares
 from fedasym.data.federation import Federation
-from fedasym.data.splits import PERSONAL, START, TRAINING, Integers, Words, mix_hash
+from fedasym.data.splits import PERSONAL, START, TEST, TRAINING, Integers, Words, mix_hash
 from fedasym.exact.outputs import GramSums
+from fedasym.exact.penalties import covariance_powers
 from fedasym.training.plans import batches, cohorts, draw_private_cohorts
 from fedasym.training.privacy import clip_move, draw_noise, plan_private_rounds
 from fedasym.training.settings import (
@@ -32,6 +33,7 @@ from fedasym.training.settings import (
     Settings,
     bind_stage,
     check_trainable,
+    default_of,
     own_rate,
     resolve_ridge,
 )
@@ -75,8 +77,14 @@ def run(
     """
     check_trainable(algorithm)
     settings = resolve_ridge(settings, algorithm)
+    scaled = scale_by_direction(algorithm, federation, settings, protocol.intercept)
+    if scaled is not None:
+        for seen in run(scaled.algorithm, scaled.federation, settings, protocol, seed, dtype):
+            own = {name: scaled.restore(head) for name, head in seen.personal.items()}
+            yield Snapshot(seen.round, scaled.restore(seen.shared), own)
+        return
     told = (settings, protocol, seed, dtype)
-    clients = [Client(federation, name, *told) for name in federation.clients]
+    clients = [TwinClient(federation, name, *told) for name in federation.clients]
     able = [client for client in clients if client.n > 0]
     size = min(settings.cohort or COHORT, len(able))
     settings = replace(settings, cohort=max(size, 1))
@@ -132,6 +140,65 @@ def run(
         W, common = server.move_server(W, change, common, sent, size / len(able))
 
 
+@dataclass(frozen=True, eq=False)
+class DirectedClients:
+    """Clients whose features are scaled so that a ridge by direction is a plain one.
+
+    scaling: T, by which features are multiplied; w = T w' are the weights of features as they are.
+    """
+
+    algorithm: Algorithm
+    federation: Federation
+    scaling: Head
+
+    def restore(self, head: Head) -> Head:
+        """A head for features as they are; the intercept, if there is one, stays."""
+        return self._multiply(self.scaling, head)
+
+    def turn(self, head: Head) -> Head:
+        """A head for the scaled features, of one for features as they are."""
+        return self._multiply(np.linalg.inv(self.scaling), head)
+
+    def _multiply(self, matrix: Head, head: Head) -> Head:
+        d = len(matrix)
+        turned = np.concatenate([matrix @ np.asarray(head[:d], float), head[d:]])
+        return turned.astype(head.dtype)
+
+
+def scale_by_direction(
+    algorithm: Algorithm, federation: Federation, settings: Settings, intercept: bool
+) -> DirectedClients | None:
+    """The clients on which an algorithm's ridge by direction is a plain one; None: it has none.
+
+    The covariance is within clients where heads have an intercept, and of training and validation
+    samples alike: however these are dealt out, it is the same.
+    """
+    plain = algorithm.personalise.plain_stage
+    if plain is None:
+        return None
+    if federation.personal is not None and not federation.personal.all():
+        raise InvalidInput(
+            f"{algorithm.name} scales all features together, and some features' weights are the"
+            " same for all clients here: train rtfa, or let all weights be personal"
+        )
+    d, total = federation.dimension, 0.0
+    for name in federation.clients:
+        rows = federation.rows(name)
+        rows = rows[federation.split[rows] != TEST]
+        X = federation.features[rows].astype(float)
+        X = X.reshape(-1, d) if federation.mask is None else X[federation.mask[rows]]
+        X = X - X.mean(axis=0) if intercept and len(X) else X
+        total = total + X.T @ X
+    power = dict(settings.own).get("power", default_of(algorithm, "power"))
+    T = covariance_powers(np.asarray(total))(float(power))
+    features = (federation.features @ T.astype(federation.features.dtype)).astype(
+        federation.features.dtype
+    )
+    return DirectedClients(
+        replace(algorithm, personalise=plain), replace(federation, features=features), T
+    )
+
+
 def add_share(total: Any, share: float, sent: Any) -> Any:
     """The total and a share of what a client sent: a model, a number, or a tuple of these."""
     if sent is None:
@@ -156,12 +223,12 @@ def starts_of(
     ]
 
 
-def solve_sums(server: ServerStage, clients: Iterable[Client], W: Head) -> Head:
+def solve_sums(server: ServerStage, clients: Iterable[TwinClient], W: Head) -> Head:
     """The ridge head of all clients' samples, from the sums that each of them sends."""
     return np.asarray(sum_products(clients).solve(server.get("shared_ridge")), W.dtype)
 
 
-def sum_products(clients: Iterable[Client]) -> GramSums:
+def sum_products(clients: Iterable[TwinClient]) -> GramSums:
     """X'X and X'Y of each client's samples (or positions that count), added up."""
     sums = []
     for client in clients:
@@ -194,7 +261,7 @@ class Work(NamedTuple):
 
 
 def local_work(
-    algorithm: Algorithm, client: Client, W: Head, r: int, turn: int, memory: Any = (None, None)
+    algorithm: Algorithm, client: TwinClient, W: Head, r: int, turn: int, memory: Any = (None, None)
 ) -> Work:
     """K local steps; `turn`: earlier draws; `memory`: what the client and the server keep."""
     stage = bind_stage(algorithm.server, client.settings, client.protocol)
@@ -211,7 +278,7 @@ def local_work(
 
 def own_head(
     algorithm: Algorithm,
-    client: Client,
+    client: TwinClient,
     W: Head,
     r: int,
     memory: Any = (None, None),
@@ -251,7 +318,7 @@ def class_counts(federation: Federation, rows: Integers, padding: bool) -> Head:
 
 
 def trained_head(
-    algorithm: Algorithm, client: Client, W: Head, r: int, memory: Any = (None, None)
+    algorithm: Algorithm, client: TwinClient, W: Head, r: int, memory: Any = (None, None)
 ) -> Head:
     """The head that a client's steps make of the shared one."""
     settings, protocol = client.settings, client.protocol
@@ -293,12 +360,17 @@ def personal_head(
 ) -> Head:
     """One client's head as `run` has it; where it needs what is kept, from all rounds once more."""
     check_trainable(algorithm)
+    scaled = scale_by_direction(algorithm, federation, settings, protocol.intercept)
+    if scaled is not None:
+        told = (scaled.federation, resolve_ridge(settings, algorithm), protocol, seed, round)
+        start = scaled.turn(np.asarray(shared))
+        return scaled.restore(personal_head(scaled.algorithm, *told, start, client, dtype))
     pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     needs_memory = algorithm.personal_from_server or algorithm.server.start_models > 0
     if needs_memory and algorithm.server.keeps_client():
         again = run(algorithm, federation, settings, protocol, seed, dtype)
         return next(found.personal[client] for found in again if found.round == round)
-    one = Client(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
+    one = TwinClient(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
     return own_head(algorithm, one, np.asarray(shared, dtype), round, pooled=pooled)
 
 
@@ -470,7 +542,7 @@ def personal_rows(federation: Federation, intercept: bool) -> Mask:
 
 
 @dataclass(frozen=True, eq=False)
-class Client:
+class TwinClient:
     """One client and its training samples, handed out in batches by the seed and its identity."""
 
     federation: Federation

@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.core.numbers import TextTable, number
+from fedasym.core.numbers import Array, TextTable, number
 from fedasym.data.federation import Federation
 from fedasym.training.convergence import NEAR, columns_out_of_scale
-from fedasym.training.decomposition import count_labels, describe_drift
+from fedasym.training.decomposition import count_labels
+from fedasym.training.privacy import NOT_COUNTED
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -117,7 +118,7 @@ def meanings(names: Iterable[str]) -> list[str]:
 
 
 def run_notes(history: History) -> list[str]:
-    """What happened: divergence, interruption, a test accuracy that has passed its peak."""
+    """What happened: divergence, interruption, an accuracy past its peak, privacy spent."""
     notes = []
     if history.diverged is not None:
         notes.append(
@@ -139,6 +140,8 @@ def run_notes(history: History) -> list[str]:
             f"Test accuracy was highest at round {history.rounds[peak]} ({accuracy[peak]:.2%}):"
             " choose a number of rounds by validation, not by this."
         )
+    if history.privacy is not None:
+        notes.append(f"{history.privacy} {NOT_COUNTED}")
     return notes
 
 
@@ -287,3 +290,55 @@ def share_notes(history: History) -> list[str]:
         return []  # a saved history has no samples
     told = describe_drift(*count_labels(data, history.protocol.count_padding))
     return [f"Doubt: {told}"] if told else []
+
+
+def share_drift(trained: Array, held: Array, draws: int = 20) -> tuple[float, float]:
+    """How much clients' held-out class counts differ from their training ones: the sum of squares
+    over what chance makes it, and how many standard deviations of chance it is above that.
+
+    Chance deals each client's labels out anew, to as many held-out samples as it has.
+
+    >>> counts = np.array([[30.0, 10.0], [10.0, 30.0]])
+    >>> round(share_drift(counts, counts)[0], 1), share_drift(counts, counts[::-1])[1] > 5
+    (0.0, True)
+    """
+    rng = np.random.default_rng(0)
+    found, chance = 0.0, np.zeros(draws)
+    for own, out in zip(trained.astype(int), held.astype(int), strict=True):
+        if not own.sum() or not out.sum():
+            continue
+        met = own + out > 0
+        both = (own + out)[met]
+        expected = both * out.sum() / both.sum()
+        drawn = rng.multivariate_hypergeometric(both, int(out.sum()), size=draws)
+        found += float(((out[met] - expected) ** 2 / expected).sum())
+        chance += ((drawn - expected) ** 2 / expected).sum(1)
+    spread = float(chance.std())
+    return found / max(float(chance.mean()), 1e-300), (found - float(chance.mean())) / max(
+        spread, 1e-300
+    )
+
+
+DRIFT, SURE_DRIFT = 1.2, 5.0  # times as much as chance; standard deviations
+
+
+def describe_drift(trained: Array, held: Array) -> str | None:
+    """A sentence where held-out class shares are not those of training; None where they are."""
+    ratio, z = share_drift(trained, held)
+    if ratio < DRIFT or z < SURE_DRIFT:
+        return None
+    return (
+        f"clients' held-out samples have other classes than their training samples (counts differ"
+        f" {ratio:.1f} times as much as chance makes them): class shares of the one mislead on the"
+        " other; take a smaller share_power, a larger share_smoothing, or none of it."
+    )
+
+
+LOSSES = ("loss", "validation_loss", "shared_loss", "mean_loss")
+
+ACCURACIES = ("accuracy", "validation_accuracy", "shared_accuracy", "mean_accuracy", "worst_decile")
+
+COLUMNS = {
+    "classification": (*ACCURACIES, "hurt", *LOSSES),
+    "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
+}

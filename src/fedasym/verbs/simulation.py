@@ -14,10 +14,10 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.methods import MAML_STEP, check_ridge
+from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import CEILINGS, asks_for_all, resolve
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning, one_of
-from fedasym.core.numbers import Array, check_seed, flag, whole
+from fedasym.core.numbers import Array, check_ridge, check_seed, flag, whole
 from fedasym.core.runtime import Progress, ask, few_threads, physical_memory, progress_shown
 from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_generator
 from fedasym.results import ACCURACY, Accuracy, Risk

@@ -15,10 +15,9 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import Algorithm, Objective
-from fedasym.algorithms.methods import check_ridge
 from fedasym.algorithms.registry import describe_algorithm, equality_notes
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
-from fedasym.core.numbers import Array
+from fedasym.core.numbers import Array, check_ridge
 from fedasym.core.runtime import few_threads
 from fedasym.exact import draws, expectation
 from fedasym.exact.clients import Client

@@ -167,6 +167,8 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     chosen = find(algorithm)
     check_trainable(chosen)
     check_steps(chosen)
+    if chosen.personalise.undeployable:
+        raise NoFormula(f"{chosen.name} {chosen.personalise.undeployable}")
     if chosen.server.start_models:
         raise NoFormula(
             f"{chosen.name} begins with models that clients' gradients give, which no federation is"

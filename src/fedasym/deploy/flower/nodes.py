@@ -29,10 +29,10 @@ from flwr.clientapp import ClientApp
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm
-from fedasym.algorithms.methods import pool_shares
 from fedasym.algorithms.registry import is_built_in
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingColumn, one_of, path_of
+from fedasym.core.numbers import ROUNDING, pool_shares
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.assembly import FieldNames
 from fedasym.data.federation import Federation
@@ -64,12 +64,11 @@ from fedasym.deploy.flower.preparation import Asked, TableAnswer, read_asked
 from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit
 from fedasym.models import Model, SavedHead
-from fedasym.training.history import ROUNDING
 from fedasym.training.privacy import clip_move, draw_secret_noise
 from fedasym.training.settings import bind_stage, is_size
 from fedasym.training.twin import (
-    Client,
     Head,
+    TwinClient,
     add_share,
     batch_of,
     class_counts,
@@ -420,7 +419,7 @@ def train_clients(
     return Message(content_of({HEAD: head, **beside}, told, metrics), reply_to=message)
 
 
-def send_sums(message: Message, clients: Sequence[Client]) -> Message:
+def send_sums(message: Message, clients: Sequence[TwinClient]) -> Message:
     """Reply with X'X and X'Y over all training samples of these clients, from which one round finds
     the ridge head.
     """
@@ -431,7 +430,7 @@ def send_sums(message: Message, clients: Sequence[Client]) -> Message:
 
 
 def weigh_move(
-    configuration: RunConfiguration, client: Client, move: Head, samples: int
+    configuration: RunConfiguration, client: TwinClient, move: Head, samples: int
 ) -> NDArray[np.float64]:
     """A client's part of its node's change: by samples; with privacy, clipped and alike."""
     privacy = configuration.settings.privacy
@@ -515,7 +514,7 @@ class HeadKeeper:
             "classes": classes,
         }
 
-    def keep(self, client: Client, head: Head) -> None:
+    def keep(self, client: TwinClient, head: Head) -> None:
         """One client's own head."""
         if not np.isfinite(head).all():
             return
@@ -593,7 +592,7 @@ class ClientMemory:
             common = unpack_state(form, COMMON, lambda each: array_of(content, each))
             return cls(folder, stage, first, common, str(told["token"]), int(told["saved"]))
 
-    def read(self, client: Client, round_: int) -> tuple[Any, Any]:
+    def read(self, client: TwinClient, round_: int) -> tuple[Any, Any]:
         """What a client and the server keep after so many rounds."""
         if self.folder is None:
             return None, None
@@ -602,7 +601,7 @@ class ClientMemory:
         kept = held[max(rounds)] if rounds else self.stage.init_client(self.first)
         return kept, self.common
 
-    def versions(self, client: Client) -> dict[int, Any]:
+    def versions(self, client: TwinClient) -> dict[int, Any]:
         """What a client kept after which rounds of this run."""
         path = self.path(client)
         if not path.is_file():
@@ -615,7 +614,7 @@ class ClientMemory:
             for round_, form in about["forms"].items()
         }
 
-    def write(self, client: Client, round_: int, kept: Any) -> None:
+    def write(self, client: TwinClient, round_: int, kept: Any) -> None:
         """Remember what a client keeps after a round."""
         if self.folder is None:
             return
@@ -630,7 +629,7 @@ class ClientMemory:
         with report_as(Fault.UNWRITABLE_HEADS):
             write_arrays(self.path(client), MEMORY, arrays, {"token": self.token, "forms": forms})
 
-    def path(self, client: Client) -> Path:
+    def path(self, client: TwinClient) -> Path:
         """The client's file."""
         assert self.folder is not None
         return self.folder / f"{int(client.identity):016x}.safetensors"
@@ -674,7 +673,9 @@ def read_pooled(content: RecordDict, federation: Federation) -> NDArray[np.float
         return pool_shares(counts)
 
 
-def read_drawn(content: RecordDict, clients: Mapping[str, Client]) -> list[tuple[Client, int]]:
+def read_drawn(
+    content: RecordDict, clients: Mapping[str, TwinClient]
+) -> list[tuple[TwinClient, int]]:
     """The drawn clients of this node, each with how often it was drawn before."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         asked = config_in(content)
@@ -716,7 +717,7 @@ class HeadScores(NamedTuple):
         return accuracy | {f"{prefix}loss": self.loss / n}
 
 
-def score_head(client: Client, head: Head, split: str) -> HeadScores:
+def score_head(client: TwinClient, head: Head, split: str) -> HeadScores:
     """One client's samples of a split under a head."""
     federation, protocol = client.federation, client.protocol
     D = batch_of(
@@ -732,10 +733,10 @@ def score_head(client: Client, head: Head, split: str) -> HeadScores:
     return HeadScores(counted, int(right.sum()), counted * mean_loss(head, D))
 
 
-def working_clients(federation: Federation, configuration: RunConfiguration) -> list[Client]:
+def working_clients(federation: Federation, configuration: RunConfiguration) -> list[TwinClient]:
     """The node's clients with what they need for their work; their arithmetic is in float64."""
     of = (configuration.settings, configuration.protocol, configuration.seed, np.float64)
-    return [Client(federation, name, *of) for name in federation.clients]
+    return [TwinClient(federation, name, *of) for name in federation.clients]
 
 
 def identity_hashes(federation: Federation) -> list[str]:

@@ -45,7 +45,7 @@ from fedasym.theory.classes.finite import (
     step_around,
 )
 from fedasym.theory.classes.finite import member_fit as member_state
-from fedasym.theory.classes.margins import fit_to_convergence
+from fedasym.theory.classes.margins import check_stable_step, fit_to_convergence
 from fedasym.theory.classes.metrics import State
 from fedasym.theory.classes.optimum import logistic_curvature, ridge_at
 from fedasym.theory.classes.ridge import fedavg, shared_state, shrinkage, solve_ridge
@@ -270,23 +270,13 @@ def finite_rtfa_state(worlds: LogisticWorlds, ridge: Array | None) -> LogisticAn
             "ridge is 0: the shared model then drops out; ask for ftfa, or give a ridge above 0"
         )
     if ridge is None:
-        mean = (e.h * e.s).sum(-1)
-        off = (e.r2 + 5 * gamma / mean) / m  # about the energy of the pooled fit's error
+        off = (e.r2 + 5 * gamma / (e.h * e.s).sum(-1)) / m  # about the pooled fit's error
         start = np.log(gamma / (np.maximum(shrinkage(e, eps), 0.05) * (e.r2 + off)))
         lowest = search_lowest(lambda x: -metrics.accuracy(state(np.exp(x)), eps[:, None]), start)
         ridge = np.exp(lowest)
     found = state(ridge[:, None])
     parts = (getattr(found, part)[:, 0] for part in PARTS)
     return LogisticAnswer(State(*parts), ridge=ridge)
-
-
-def check_stable_step(client: ClientStage, most: float) -> None:
-    """Refuse a step with which descent may diverge, `most` or more."""
-    step = client.get("local_step")
-    if step is not None and step >= most:
-        raise InvalidInput(
-            f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a smaller"
-        )
 
 
 def best_time(worlds: LogisticWorlds) -> Array:

@@ -17,6 +17,8 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 from scipy.special import expit, ndtr
 
+from fedasym.algorithms.stages import ClientStage
+from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.theory.classes.metrics import (
     NODES_AT_ONCE,
@@ -364,3 +366,12 @@ def best_softmax_mixture(fit: SoftmaxFit, energies: Energies) -> tuple[SoftmaxRu
     v = np.linalg.solve(gram, t)
     v /= v.sum()
     return SoftmaxRule(fit.classes, fit.rho, float(v @ t), float(v @ gram @ v)), float(v[1])
+
+
+def check_stable_step(client: ClientStage, most: float) -> None:
+    """Refuse a step with which descent may diverge, `most` or more."""
+    step = client.get("local_step")
+    if step is not None and step >= most:
+        raise InvalidInput(
+            f"step is {step:g}: descent diverges with steps of {most:.4g} or more; give a smaller"
+        )

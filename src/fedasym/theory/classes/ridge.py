@@ -19,8 +19,14 @@ from scipy.special import expit, ndtr
 
 from fedasym.core.numbers import Array
 from fedasym.theory import roots
-from fedasym.theory.classes import metrics
-from fedasym.theory.classes.metrics import LEVEL, NODES_AT_ONCE, State, graded_nodes, phi
+from fedasym.theory.classes.metrics import (
+    LEVEL,
+    NODES_AT_ONCE,
+    State,
+    graded_nodes,
+    logistic_means,
+    phi,
+)
 from fedasym.theory.roots import ACCEPTED, TOLERANCE, FixedPoint, find_roots
 from fedasym.worlds.classes import Energies
 
@@ -182,40 +188,6 @@ def unknowns(T: Array, Q: Array, V: Array, rest: Array) -> Array:
     with np.errstate(divide="ignore", over="ignore", invalid="ignore"):
         tangent = np.divide(T, size, out=np.zeros(np.shape(T)), where=size > 0)
         return np.stack([np.arcsinh(tangent), np.log(Q), np.log(V)], axis=-1)
-
-
-def logistic_means(
-    u: Array, rho: Array, eps: Array, level: float = LEVEL
-) -> tuple[Array, Array, Array]:
-    """(A): Hh = 2E[Pbar l2/(1+V l2)], G = 2E[Pbar g^2], M = 2E[D g], u = (atanh cos, log Q, log V).
-
-    w ~ N(0, Q), g = sig(-eta) and l2 = g(1-g) at the prox eta of w. Pbar(-w) = 1 - Pbar(w) and D is
-    even: half the nodes do.
-    """
-    cos = np.tanh(u[:, 0])
-    sd = np.exp(u[:, 1] / 2)
-    V = np.exp(u[:, 2])
-    slope, tau = rho * cos, rho / np.cosh(u[:, 0])
-    nodes = metrics.nodes_for(metrics.outer_step(sd, slope, tau, level), level)
-    H, G, M = (np.empty(rho.size) for _ in range(3))
-    for count in np.unique(nodes):
-        z, weight = metrics.half_normal_nodes(int(count), level)
-        both = np.concatenate([z, -z])
-        group = np.flatnonzero(nodes == count)
-        size = max(1, NODES_AT_ONCE // int(count))
-        for i in range(0, group.size, size):
-            rows = group[i : i + size]
-            p, d = metrics.smooth_sigmoid(slope[rows, None] * z, tau[rows], level)
-            flips = eps[rows, None]
-            p, d = flips + (1 - 2 * flips) * p, (1 - 2 * flips) * d
-            g = expit(-metrics.logistic_prox(sd[rows, None] * both, V[rows, None]))
-            curved = g * (1 - g)
-            curved /= 1 + V[rows, None] * curved
-            right, left = slice(0, count), slice(count, None)
-            H[rows] = 2 * (p * curved[:, right] + (1 - p) * curved[:, left]) @ weight
-            G[rows] = 2 * (p * g[:, right] ** 2 + (1 - p) * g[:, left] ** 2) @ weight
-            M[rows] = 2 * (d * (g[:, right] + g[:, left])) @ weight
-    return H, G, M
 
 
 DIVERGED = 14.0  # log Q of a model that runs off to infinity
