@@ -49,7 +49,7 @@ OPTIONS = {
 DONE = "The shared head is in"
 PATIENCE = 400  # seconds; a busy machine may need minutes for what takes seconds
 TIMEOUT = 180.0  # of a round: nothing here waits for its end
-ENDURED = 20.0  # of runs that must fail: all of them wait for it at the same time
+ENDURED = 30.0  # of runs that must fail: all of them wait for it at the same time
 AGAIN = "start the run again"  # the last words of such a run
 FAULTY = "faulty"  # a folder beside the nodes' tables
 BAD_RUN = OPTIONS | {
@@ -198,8 +198,8 @@ def start_node(running: Federation, name: str, data: Path) -> Process:
 
 @pytest.fixture(scope="module")
 def runs(federation, data, apps):
-    """A run that trains, whose server dies on the way and which is resumed; beside it one that
-    advises, and four that must fail.
+    """A run that trains, whose server dies on the way and which is resumed, beside one that
+    advises; then four that must fail.
     """
     folder, rules = federation.folder, {"min_nodes": 3, "timeout": TIMEOUT}
     shared = folder / "rtfa.safetensors"
@@ -217,9 +217,12 @@ def runs(federation, data, apps):
     code = f"from fedasym.deploy.flower import advise_nodes; advise_nodes('here', {asked!r})"
     refused = {"min_nodes": 2, "timeout": ENDURED, "rounds": 1, "features": "x1"}
     faulty = {"min_nodes": 2, "timeout": ENDURED, "rounds": 1, "classes": "no,perhaps,yes"}
-    return {
+    started = {
         "rtfa": federation.run(apps["rtfa"], **told, resume=True),
         "advise": federation.start(["python", "-c", code], "advise"),
+    }
+    started["rtfa"].wait_for(DONE, PATIENCE)  # a node answers one message after another
+    return started | {
         "hostile": federation.run(apps["hostile"], **refused),
         "asking": federation.run(apps["rtfa"], **refused | {"client": "x3"}),
         "first": federation.run(apps["first"], **faulty, features="x3", label="mark"),
