@@ -29,12 +29,15 @@ from flwr.cli.app import app
 from flwr.supercore.cli import flower_superexec
 from flwr.supercore.superexec.executor import subprocess_executor
 from flwr.superlink.cli import flower_superlink, flwr_serverapp
+from flwr.superlink.servicer.control import control_handlers
 from flwr.supernode import fleet_http_connection, start_client_internal
 from flwr.supernode.cli import flower_supernode, flwr_clientapp
 
 from fedasym import cli
 from fedasym.data import formats  # noqa: F401
 from fedasym.deploy.flower import advice, nodes, strategy  # noqa: F401
+
+control_handlers.LOG_STREAM_INTERVAL = 1.0  # seconds; every look costs the link's time
 
 
 def serve() -> None:

@@ -16,8 +16,8 @@ import numpy as np
 
 import fedasym as fa
 from fedasym.deploy import Ray
-from fedasym.deploy import ray as ray_pool
 from fedasym.deploy.ray import (
+    CRASHES,
     Task,
     TaskPool,
     join_cluster,
@@ -101,7 +101,6 @@ def sentence(call: Any) -> str:
 def looked() -> dict[str, Any]:
     from .ray_processes import inside, listening
 
-    ray_pool.CRASHES = 1  # each takes a new worker, which takes seconds
     settings = Ray(workers=2)
     world = fa.Population(1, 0.5, 2, norm=2)
     sizes = {"dimension": 40, "clients": 8, "trials": 3, "vary": {"noise": [0.3, 1.0]}}
@@ -116,10 +115,12 @@ def looked() -> dict[str, Any]:
         }
         out["told"] = results(pool, Task("told", told, ()))[0]["told"]
         out["listening"] = sorted(listening(inside(Path.cwd())))
-        out["crashed"] = sentence(lambda: results(pool, Task("dying", dying, ())))
-        out["crashes"] = pool.crashes["dying"]
         out["refused"] = sentence(lambda: results(pool, Task("refusing", refusing, ())))
         out["failed"] = sentence(lambda: results(pool, Task("failing", failing, ())))
+        # each takes a new worker: what is lost once and comes back, a cluster of several nodes sees
+        pool.crashes["dying"] = CRASHES
+        out["crashed"] = sentence(lambda: results(pool, Task("dying", dying, ())))
+        out["crashes"] = pool.crashes["dying"]
         (Path.cwd() / "shadow").mkdir()
         (Path.cwd() / "shadow" / "fedasym.py").write_text("")
         shadowed = {"env_vars": {"PYTHONPATH": str(Path.cwd() / "shadow")}}

@@ -26,7 +26,8 @@ QUIET = {
 STORE = 80 * 2**20  # bytes; the least that Ray takes is 75 MiB
 
 
-def main(folder: str) -> None:
+def main(folder: str, program: str) -> None:
+    sys.executable = program  # what Ray starts Python with
     os.environ.update(
         QUIET | {"RAY_TMPDIR": folder}
     )  # it writes the cluster's address there, and expects the folder
@@ -53,4 +54,4 @@ def main(folder: str) -> None:
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -1,8 +1,9 @@
 """A real federation: SuperLink and SuperNodes as processes on loopback, TLS on, nodes known by
 their keys.
 
-A node starts a process for every message: the runs here are short, and all share one federation.
-What a bad node does is in the app of its run. The last tests write over the nodes' data.
+A node starts a process for every message: the runs here are short, and all share one federation at
+the same time, since most of their time is waiting; all but the last, in which a node is killed.
+What a bad node does is in the app of its run, and so is where the faulty tables are.
 """
 
 import json
@@ -48,6 +49,21 @@ OPTIONS = {
 DONE = "The shared head is in"
 PATIENCE = 400  # seconds; a busy machine may need minutes for what takes seconds
 TIMEOUT = 180.0  # of a round: nothing here waits for its end
+ENDURED = 30.0  # of runs that must fail: all of them wait for it at the same time
+AGAIN = "start the run again"  # the last words of such a run
+FAULTY = "faulty"  # a folder beside the nodes' tables
+BAD_RUN = OPTIONS | {
+    "rounds": 2,
+    "evaluate_every": 0,
+    "cohort": 7,
+    "min_nodes": 3,
+    "timeout": TIMEOUT,
+    "precision": "float64",
+    "scale": "none",
+    "intercept": False,
+    "features": "x9,x10,x11",
+    "classes": "no,perhaps,yes",
+}
 
 SPOIL = '''
 import time
@@ -181,13 +197,16 @@ def start_node(running: Federation, name: str, data: Path) -> Process:
 
 
 @pytest.fixture(scope="module")
-def runs(federation, apps):
-    """A run that trains, whose server dies on the way and which is resumed; one that advises."""
+def runs(federation, data, apps):
+    """A run that trains, whose server dies on the way and which is resumed, beside one that
+    advises; then four that must fail.
+    """
     folder, rules = federation.folder, {"min_nodes": 3, "timeout": TIMEOUT}
     shared = folder / "rtfa.safetensors"
     told = OPTIONS | rules | {"precision": "float64", "save_every": 1, "shared_path": str(shared)}
     told["features"] = FEATURES
     broken = federation.run(apps["rtfa"], **told)
+    write_faulty_tables(data)
     state = shared.with_suffix(".state.safetensors")
     wait_until(state.exists, PATIENCE, "saved state", lambda: broken.text[-3000:])
     federation.kill_server(broken)
@@ -196,10 +215,39 @@ def runs(federation, apps):
     asked = {"min-nodes": 3, "timeout": TIMEOUT, "label": "number", "task": "regression"}
     asked |= {"features": ",".join(ADVISED), "advice-path": str(folder / "advice.json")}
     code = f"from fedasym.deploy.flower import advise_nodes; advise_nodes('here', {asked!r})"
-    return {
+    refused = {"min_nodes": 2, "timeout": ENDURED, "rounds": 1, "features": "x1"}
+    faulty = {"min_nodes": 2, "timeout": ENDURED, "rounds": 1, "classes": "no,perhaps,yes"}
+    started = {
         "rtfa": federation.run(apps["rtfa"], **told, resume=True),
         "advise": federation.start(["python", "-c", code], "advise"),
     }
+    started["rtfa"].wait_for(DONE, PATIENCE)  # a node answers one message after another
+    return started | {
+        "hostile": federation.run(apps["hostile"], **refused),
+        "asking": federation.run(apps["rtfa"], **refused | {"client": "x3"}),
+        "first": federation.run(apps["first"], **faulty, features="x3", label="mark"),
+        "second": federation.run(apps["second"], **faulty, features="x5"),
+    }
+
+
+def write_faulty_tables(data: Path) -> None:
+    """The tables of two runs: three nodes with two faults each, by the columns that a run names."""
+    frame = pl.read_csv(data / "all.csv").with_columns(
+        pl.col("client").str.replace("client", f"{MARK}client")
+    )
+    first = pl.int_range(pl.len()) == 0
+    word = (
+        pl.when(first)
+        .then(pl.lit(f"{MARK}HIV-positive"))
+        .otherwise(pl.col("x3").cast(pl.String))
+        .alias("x3")
+    )
+    hole = pl.when(first).then(None).otherwise("x5").alias("x5")
+    (data / FAULTY).mkdir()
+    frame.with_columns(word, hole, mark="label").write_csv(data / FAULTY / "north.csv")
+    outside = pl.when(first).then(pl.lit("7351942")).otherwise("label").alias("label")
+    frame.with_columns(outside).write_csv(data / FAULTY / "south.csv")
+    (data / FAULTY / "east.csv").write_bytes(b"\x1f\x8b" + MARK.encode())
 
 
 def test_a_killed_server_is_resumed_and_learns_what_training_here_learns(federation, runs, data):
@@ -262,17 +310,12 @@ def test_it_is_advised(federation, runs, data):
 
 
 def test_an_app_that_no_owner_lists_is_refused_before_anything_of_it_runs(federation, runs, apps):
-    for run in runs.values():
-        run.wait_for(" is in ", PATIENCE)
-    told = {"min_nodes": 2, "timeout": 15.0, "rounds": 1, "features": "x1"}
-    run = federation.run(apps["hostile"], **told)
-    asked = federation.run(apps["rtfa"], **told | {"client": "x3"})
-    log = run.wait_for("start the run again", PATIENCE)
+    log = runs["hostile"].wait_for(AGAIN, PATIENCE)
     for node in NODES:
         assert f"node {federation.numbers[node]}: {REFUSED_APP.text}" in log
         assert f"digest {digest_app(apps['hostile'])} is refused" in federation.nodes[node].text
     assert not (apps["hostile"].parent / "read").exists()
-    log = asked.wait_for("start the run again", PATIENCE)  # a config that asks for too much
+    log = runs["asking"].wait_for(AGAIN, PATIENCE)  # a config that asks for too much
     for node in NODES:
         assert f"node {federation.numbers[node]}: {Fault.NOT_ALLOWED.sentence}" in log
 
@@ -283,29 +326,87 @@ def test_it_refuses_a_wrong_key(federation, runs):
     assert federation.stranger.poll() not in (None, 0)
 
 
+RECORDER = '''
+from flwr.common.serde import message_to_proto
+from fedasym.deploy.flower.roster import Attentive
+
+
+class Recorder(Attentive):
+    """Keeps all that the server receives."""
+
+    def pull_messages(self, message_ids):
+        replies = list(super().pull_messages(message_ids))
+        with open(RECORDED, "ab") as file:
+            for reply in replies:
+                file.write(message_to_proto(reply).SerializeToString() + b"\\n")
+        return replies
+'''
+
+
+def recording_app(folder: Path, name: str) -> Path:
+    """An app whose server keeps what it receives, in a file, and whose node at the east has a fault
+    of its own.
+    """
+    app = write_app("ftfa", folder / name)
+    server, task = app / name / "server_app.py", app / name / "task.py"
+    told = server.read_text().replace(
+        "app = ServerApp()",
+        f"RECORDED = {str(folder / f'{name}.bin')!r}\n{RECORDER}\n\napp = ServerApp()",
+    )
+    server.write_text(told.replace("strategy.train(grid)", "strategy.train(Recorder(grid))"))
+    fault = f"""    table = Path(context.node_config["data-path"])
+    if "{name}" == "second" and table.stem == "east":
+        raise RuntimeError("{MARK}east")
+    told = {{**context.node_config, "data-path": str(table.parent / "{FAULTY}" / table.name)}}
+    return load_clients(told, """
+    text = task.read_text().replace("    return load_clients(context.node_config, ", fault)
+    task.write_text(text.replace("import fedasym", "from pathlib import Path\n\nimport fedasym", 1))
+    return app
+
+
+def test_of_six_faults_the_server_hears_codes_alone_and_the_runs_fail(federation, runs, data, apps):
+    recorded = apps["first"].parent
+    codes = {
+        "first": {"north": "not-numbers", "south": "missing-column", "east": "unreadable-file"},
+        "second": {"north": "missing-values", "south": "other-classes", "east": "unforeseen"},
+    }
+    for name, expected in codes.items():
+        log = runs[name].wait_for(AGAIN, PATIENCE)
+        received = (recorded / f"{name}.bin").read_bytes()
+        for node, code in expected.items():
+            assert f"node {federation.numbers[node]}: {Fault.find(code).sentence}" in log
+            assert code.encode() in received
+        links = [each.text for each in federation.started if each.log.name.startswith("superlink")]
+        for text in (log, *links, received.decode(errors="replace")):
+            assert MARK not in text
+            assert "7351942" not in text
+            assert str(data) not in text
+    logs = [each.log for each in federation.started]
+    told = {
+        node: "".join(log.read_text() for log in logs if log.name.startswith(node))
+        for node in NODES
+    }  # what the server must not know is in the nodes' own logs
+    assert f"{MARK}HIV-positive" in told["north"]
+    assert "missing values in 'x5' (row 0 (line 2))" in told["north"]
+    assert "7351942" in told["south"]
+    assert f"RuntimeError: {MARK}east" in told["east"]
+
+    def failed() -> bool:
+        told = federation.told("flwr", "list", "here", "--format", "json")
+        return told.count("finished:failed") >= len(codes) + 2  # the hostile and the asking one
+
+    wait_until(failed, 60, "end of the runs")
+
+
 def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs, data, apps):
     """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work, which is started
     again.
     """
-    for run in runs.values():
-        run.wait_for(" is in ", PATIENCE)
-    told = OPTIONS | {
-        "rounds": 2,
-        "evaluate_every": 0,
-        "cohort": 7,
-        "min_nodes": 3,
-        "timeout": TIMEOUT,
-        "precision": "float64",
-        "scale": "none",
-        "intercept": False,
-        "features": "x9,x10,x11",
-        "classes": "no,perhaps,yes",
-    }
-    shared = federation.folder / "bad.safetensors"
-    run = federation.run(apps["bad"], **told, shared_path=str(shared))
-    wait_until(
-        (federation.folder / "asleep").exists, PATIENCE, "sleeping node", lambda: run.text[-3000:]
-    )
+    for name, other in runs.items():  # a node that sleeps does nothing for them
+        other.wait_for(" is in " if name in ("rtfa", "advise") else AGAIN, PATIENCE)
+    shared, asleep = (federation.folder / name for name in ("bad.safetensors", "asleep"))
+    run = federation.run(apps["bad"], **BAD_RUN, shared_path=str(shared))
+    wait_until(asleep.exists, PATIENCE, "sleeping node", lambda: run.text[-3000:])
     federation.nodes["east"].kill()
     run.wait_for(f"Node {federation.numbers['east']} is left out: it did not reply", PATIENCE)
     while not accepted(
@@ -337,99 +438,6 @@ def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs,
         r"aggregate_evaluate: Received (3 results and 0|2 results and 1) failures", rounds[1]
     )
     np.testing.assert_allclose(SavedHead.load(shared).head, by_hand(data), rtol=0, atol=1e-9)
-
-
-RECORDER = '''
-from flwr.common.serde import message_to_proto
-from fedasym.deploy.flower.roster import Attentive
-
-
-class Recorder(Attentive):
-    """Keeps all that the server receives."""
-
-    def pull_messages(self, message_ids):
-        replies = list(super().pull_messages(message_ids))
-        with open(RECORDED, "ab") as file:
-            for reply in replies:
-                file.write(message_to_proto(reply).SerializeToString() + b"\\n")
-        return replies
-'''
-
-
-def recording_app(folder: Path, name: str) -> Path:
-    """An app whose server keeps what it receives, in a file, and whose node at the east has a fault
-    of its own.
-    """
-    app = write_app("ftfa", folder / name)
-    server, task = app / name / "server_app.py", app / name / "task.py"
-    told = server.read_text().replace(
-        "app = ServerApp()",
-        f"RECORDED = {str(folder / f'{name}.bin')!r}\n{RECORDER}\n\napp = ServerApp()",
-    )
-    server.write_text(told.replace("strategy.train(grid)", "strategy.train(Recorder(grid))"))
-    east = (
-        f'    if "{name}" == "second" and "east" in str(context.node_config["data-path"]):\n'
-        f'        raise RuntimeError("{MARK}east")\n'
-    )
-    task.write_text(
-        task.read_text().replace("    return load_clients", f"{east}    return load_clients")
-    )
-    return app
-
-
-def test_of_six_faults_the_server_hears_codes_alone_and_the_runs_fail(federation, runs, data, apps):
-    """Two runs over the same files: three nodes with two faults each, by the columns that a run
-    names.
-    """
-    for other in runs.values():
-        other.wait_for(" is in ", PATIENCE)
-    recorded = apps["first"].parent
-    frame = pl.read_csv(data / "all.csv").with_columns(
-        pl.col("client").str.replace("client", f"{MARK}client")
-    )
-    first = pl.int_range(pl.len()) == 0
-    word = (
-        pl.when(first)
-        .then(pl.lit(f"{MARK}HIV-positive"))
-        .otherwise(pl.col("x3").cast(pl.String))
-        .alias("x3")
-    )
-    hole = pl.when(first).then(None).otherwise("x5").alias("x5")
-    frame.with_columns(word, hole, mark="label").write_csv(data / "north.csv")
-    outside = pl.when(first).then(pl.lit("7351942")).otherwise("label").alias("label")
-    frame.with_columns(outside).write_csv(data / "south.csv")
-    (data / "east.csv").write_bytes(b"\x1f\x8b" + MARK.encode())
-    columns = {"first": {"features": "x3", "label": "mark"}, "second": {"features": "x5"}}
-    codes = {
-        "first": {"north": "not-numbers", "south": "missing-column", "east": "unreadable-file"},
-        "second": {"north": "missing-values", "south": "other-classes", "east": "unforeseen"},
-    }
-    rules = {"min_nodes": 2, "timeout": 20.0, "rounds": 1, "classes": "no,perhaps,yes"}
-    started = {name: federation.run(apps[name], **rules, **told) for name, told in columns.items()}
-    for name, run in started.items():
-        log = run.wait_for("start the run again", PATIENCE)
-        received = (recorded / f"{name}.bin").read_bytes()
-        for node, code in codes[name].items():
-            assert f"node {federation.numbers[node]}: {Fault.find(code).sentence}" in log
-            assert code.encode() in received
-        links = [each.text for each in federation.started if each.log.name.startswith("superlink")]
-        for text in (log, *links, received.decode(errors="replace")):
-            assert MARK not in text
-            assert "7351942" not in text
-            assert str(data) not in text
-    told = {
-        node: federation.nodes[node].text for node in NODES
-    }  # what the server must not know is in the nodes' own logs
-    assert f"{MARK}HIV-positive" in told["north"]
-    assert "missing values in 'x5' (row 0 (line 2))" in told["north"]
-    assert "7351942" in told["south"]
-    assert f"RuntimeError: {MARK}east" in told["east"]
-
-    def failed() -> bool:
-        told = federation.told("flwr", "list", "here", "--format", "json")
-        return told.count("finished:failed") >= len(started) + 2
-
-    wait_until(failed, 60, "end of the runs")
 
 
 def by_hand(data: Path) -> np.ndarray:

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from flwr.cli.config_utils import load_and_validate
+from tests.command import fedasym
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
@@ -23,16 +24,6 @@ from fedasym.deploy.flower.nodes import head_file, heads_folder, load_clients
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead
 from fedasym.training.settings import Settings, resolve_ridge, used_settings
-
-
-def typed(*words: object) -> subprocess.CompletedProcess:
-    return subprocess.run(
-        [sys.executable, "-m", "fedasym", *map(str, words)],
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-
 
 DEPLOYED = (*TRAINED, ADVISE)
 
@@ -84,14 +75,14 @@ def test_the_config_has_what_the_algorithm_uses_and_means_what_training_means(wh
 
 def test_the_command_writes_and_says_what_to_do(tmp_path):
     into = tmp_path / "my-app"
-    done = typed("deploy", "rtfa", "--into", into)
+    done = fedasym("deploy", "rtfa", "--into", into)
     assert done.returncode == 0, done.stderr
     assert f"\n    fedasym try {into}\n" in done.stdout
     assert "not installed" not in done.stdout
-    again = typed("deploy", "rtfa", "--into", into)
+    again = fedasym("deploy", "rtfa", "--into", into)
     assert again.returncode == 2
     assert "is not an empty folder: name a new one, or empty it first" in again.stderr
-    misspelt = typed("deploy", "rfta", "--into", tmp_path / "other")
+    misspelt = fedasym("deploy", "rfta", "--into", tmp_path / "other")
     assert misspelt.returncode == 2
     assert "did you mean rtfa" in misspelt.stderr
     assert all(name in misspelt.stderr for name in DEPLOYED)
@@ -111,7 +102,7 @@ def tried(folder: Path, *words: object) -> subprocess.CompletedProcess:
 
 
 def test_the_command_that_is_printed_works_and_says_what_it_trains_on(tmp_path):
-    typed("deploy", "rtfa", "--into", tmp_path / "my-app")
+    fedasym("deploy", "rtfa", "--into", tmp_path / "my-app")
     done = tried(tmp_path, "my-app", "--run-config", "rounds=2")
     assert done.returncode == 0, done.stderr
     said = [line for line in (done.stdout + done.stderr).splitlines() if line]

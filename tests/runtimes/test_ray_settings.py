@@ -97,7 +97,7 @@ def test_an_address_where_nobody_answers_is_told_at_once():
 
 
 def test_an_address_where_something_else_answers_is_told(monkeypatch):
-    monkeypatch.setattr(ray, "STATUS", 4.0)
+    monkeypatch.setattr(ray, "STATUS", 2.0)
 
     class Silent(http.server.BaseHTTPRequestHandler):
         def log_message(self, *words):

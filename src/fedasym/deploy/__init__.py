@@ -91,6 +91,25 @@ class Ray:
         )
 
 
+class Board:
+    """What the tasks on a cluster have said last; it lives beside the driver, in a process of its
+    own, which is why it is here: that process imports no more than this file does.
+    """
+
+    def __init__(self) -> None:
+        self.said: dict[str, tuple[float, str]] = {}
+
+    def tell(self, key: str, share: float, text: str) -> None:
+        """A task speaks."""
+        self.said[key] = share, text
+
+    def read(self) -> dict[str, tuple[float, str]]:
+        """All that is new since the last look."""
+        said = self.said
+        self.said = {}
+        return said
+
+
 def read_executor(on: Ray | str) -> Ray:
     """What `on` says.
 

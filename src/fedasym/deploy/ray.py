@@ -32,7 +32,7 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
-from fedasym.deploy import Ray
+from fedasym.deploy import Board, Ray
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import LOST, Finished, RunFolder
@@ -169,23 +169,6 @@ class Task(NamedTuple):
     key: str
     function: Callable[..., Any]
     arguments: tuple[Any, ...]
-
-
-class Board:
-    """What the tasks at work have said last; it lives beside the driver."""
-
-    def __init__(self) -> None:
-        self.said: dict[str, tuple[float, str]] = {}
-
-    def tell(self, key: str, share: float, text: str) -> None:
-        """A task speaks."""
-        self.said[key] = share, text
-
-    def read(self) -> dict[str, tuple[float, str]]:
-        """All that is new since the last look."""
-        said = self.said
-        self.said = {}
-        return said
 
 
 def run_task(task: Task, board: Any, version: str) -> Any:
