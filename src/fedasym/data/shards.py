@@ -326,6 +326,12 @@ class ShardedFederation(Federation):
         )
 
 
+def check_in_memory(federation: Federation, what: str) -> None:
+    """Refuse a federation on disk where something is done in memory alone."""
+    if isinstance(federation, ShardedFederation):
+        federation.refuse(what)
+
+
 def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the manifest says, and the columns of the index."""
     where = f"path is {str(folder)!r}"
