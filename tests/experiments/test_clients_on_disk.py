@@ -36,8 +36,6 @@ def test_a_run_and_its_page_are_those_of_clients_in_memory(both, tmp_path, monke
     assert one == other
     again = fa.run(tried, both[1], into=tmp_path / "there" / "run")  # which is finished
     assert again.trials.equals(there.trials)
-    with pytest.raises(fa.InvalidInput, match="data"):
-        fa.run(tried, both[1].take(range(3)), into=tmp_path / "there" / "run")
 
 
 def test_a_file_may_name_the_folder_and_a_sweep_takes_it(both, tmp_path):
