@@ -62,7 +62,8 @@ def test_pages_ask_for_nothing_that_is_not_beside_them(built):
         assert all(image["alt"].strip() for image in page.images)
         assert len(set(page.ids)) == len(page.ids), file.name
     style = (built / "style.css").read_text(encoding="utf-8")
-    assert "url(" not in style
+    assert re.findall(r'url\("([^"]*)"\)', style) == ["math.woff2"]
+    assert (built / "math.woff2").stat().st_size < 100_000
     assert "@import" not in style
 
 

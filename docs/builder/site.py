@@ -131,10 +131,8 @@ class Site:
         for target, source in self.copies.items():
             (into / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, into / target)
-        for name in ("style.css", "search.js"):
-            (into / name).write_text(
-                (files("builder") / name).read_text(encoding="utf-8"), encoding="utf-8"
-            )
+        for name in ("style.css", "search.js", "math.woff2", "math.txt"):
+            (into / name).write_bytes((files("builder") / name).read_bytes())
         (into / INDEX).write_text(f"window.searchIndex = {self.index()};\n", encoding="utf-8")
         return len(self.pages)
 
