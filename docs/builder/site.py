@@ -112,10 +112,10 @@ class Site:
         """Where the reference explains a public name that stands in a text as code."""
         if page.generated:
             return None
-        known, anchor = self.names.find(text)
+        known, address = self.names.find(text)
         if not known:
             page.faults.append(f"speaks of {text}, which fedasym does not have")
-        return f"{page.up}reference/python.html#{anchor}" if anchor else None
+        return f"{page.up}reference/{address}" if address else None
 
     def write(self, into: Path) -> int:
         """All files, into a new folder or over an older site; how many pages there are."""

@@ -138,7 +138,7 @@ def advise(
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
     sigma^2 I + (r^2/d) X_i X_i'), the covariance from the clients' own Gram eigenvalues, the losses
     from `fa.predict` with the number of clients at hand. With few features there is a variance for
-    the intercept and one for the rest, or one for each feature where the data carry it, and the
+    the intercept and one for the rest, or one for each feature where the data support it, and the
     losses are exact expectations given the clients' own features; with few features and classes,
     personalised logistic regressions are fitted to folds and scored by log-loss.
 
@@ -521,7 +521,7 @@ def fit(
     if federation.classes is not None:
         if ridge is not None:
             raise InvalidInput(
-                "ridge is given, and the labels are classes: their variances are estimated; leave"
+                "ridge is given, but the labels are classes: their variances are estimated; leave"
                 " it out"
             )
         labels = federation.labels[rows]
@@ -552,7 +552,7 @@ def check_has_ridge(algorithm: str | Algorithm) -> None:
     named = find(algorithm)
     if not named.has_ridge:
         raise InvalidInput(
-            f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or"
+            f"ridge is given, but {named.name} has none: leave it out, or take local_ridge, rtfa or"
             " pfedme"
         )
 

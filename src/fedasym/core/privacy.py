@@ -30,7 +30,7 @@ class Privacy:
     """A budget (epsilon, delta), or a noise multiplier with what it spends at delta.
 
     delta: must be well below 1/clients; 1e-6 unless you say another.
-    clip: the length to which each client's update is cut; None: the best that is predicted, or
+    clip: the length to which each client's update is clipped; None: the best that is predicted, or
         must be given, as the verb says.
     quantile: an adaptive clip: after every round it moves towards the length below which this part
         of the updates lies (Andrew et al. 2021), from `clip`, or 0.1. What that takes of the
