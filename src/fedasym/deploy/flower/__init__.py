@@ -389,9 +389,7 @@ def package_name(folder: Path) -> str:
 
 def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     """The algorithm that an app is to train."""
-    if isinstance(what, str) and ":" not in what and what.partition("(")[0] not in REGISTRY:
-        raise unknown_name("algorithm", what, (*REGISTRY, ADVISE))
-    return find_algorithm(find(what))
+    return find_algorithm(find(what, others=[ADVISE]))
 
 
 def import_beside(what: str) -> str:
