@@ -139,27 +139,29 @@ def quarter_clients(federation: fa.Federation, seed: int) -> fa.Federation:
     return select_rows(federation, np.isin(federation.owner, chosen))
 
 
-def foretell(double, size, clients, seed, alpha=None) -> np.ndarray:
-    """Mean accuracies on drawn clients of a size."""
-    found = []
+def foretell(double, quantity: str, value: float, seed: int) -> dict[str, np.ndarray]:
+    """Accuracies that `fa.what_if` says, and those of the drawn clients as they are, uncorrected."""
+    found = fa.what_if(double, {quantity: [value]}, NAMES, draws=DRAWS, seed=seed)
+    drawn = []
     for draw in range(DRAWS):
-        drawn = double.draw(clients=clients, samples=size, alpha=alpha, held=HELD, seed=seed + draw)
-        found.append(score_clients(drawn, ALGORITHMS))
-    return np.mean(found, axis=0)
+        clients = double.draw(**{quantity: value}, held=HELD, seed=seed + draw)
+        drawn.append(score_clients(clients, ALGORITHMS))
+    told = np.array([found.at(quantity, value, name).value for name in NAMES])
+    return {"what-if": told, "drawn": np.mean(drawn, axis=0)}
 
 
 def print_table(
     title: str, rows: dict[str, np.ndarray], truth: np.ndarray, names: list[str] = NAMES
 ) -> None:
-    print(f"\n{title}\n{'':<24}" + "".join(f"{name:>13}" for name in names))
-    print(f"{'real, whole':<24}" + "".join(f"{100 * value:>13.1f}" for value in truth))
+    print(f"\n{title}\n{'':<32}" + "".join(f"{name:>13}" for name in names))
+    print(f"{'real, whole':<32}" + "".join(f"{100 * value:>13.1f}" for value in truth))
     for name, values in rows.items():
         off = np.abs(values - truth)
         apart = np.abs(truth[:, None] - truth) > 0.01
         right = np.sign(values[:, None] - values) == np.sign(truth[:, None] - truth)
         order = f"{int(right[apart].sum() // 2)}/{int(apart.sum() // 2)}"
         print(
-            f"{name:<24}"
+            f"{name:<32}"
             + "".join(f"{100 * value:>13.1f}" for value in values)
             + f"   off by {100 * off.mean():.2f}, at most {100 * off.max():.2f}; order {order}",
             flush=True,
@@ -173,8 +175,12 @@ def parts_table(name: str, federation: fa.Federation, seeds: int, forms: list[st
     truth = score_clients(federation, ALGORITHMS)
     size = int(np.median(federation.counts("train")))
     rows: dict[str, list[np.ndarray]] = {}
-    spent = {"resemble": 0.0, "measure": 0.0}
-    for part, take in (("half of each", halve_clients), ("a quarter", quarter_clients)):
+    spent = {"resemble": 0.0, "measure": 0.0, "foretell": 0.0}
+    parts = (
+        ("half of each", halve_clients, "samples", size),
+        ("a quarter", quarter_clients, "clients", len(federation)),
+    )
+    for part, take, quantity, value in parts:
         for seed in range(seeds):
             fitted = take(federation, seed)
             start = time.process_time()
@@ -184,8 +190,10 @@ def parts_table(name: str, federation: fa.Federation, seeds: int, forms: list[st
                 start = time.process_time()
                 double = fa.resemble(fitted, coordinates=form)
                 spent["resemble"] += time.process_time() - start
-                found = foretell(double, size, len(federation), seed)
-                rows.setdefault(f"{part}, {form}", []).append(found)
+                start = time.process_time()
+                for how, found in foretell(double, quantity, value, seed).items():
+                    rows.setdefault(f"{part}, {form[:8]}, {how}", []).append(found)
+                spent["foretell"] += (time.process_time() - start) / 2  # scored twice
     means = {key: np.mean(values, axis=0) for key, values in rows.items()}
     title = f"{name}: {len(federation)} clients of about {size}; means over {seeds} parts"
     print_table(title, means, truth)
@@ -197,7 +205,8 @@ def parts_table(name: str, federation: fa.Federation, seeds: int, forms: list[st
     count = 2 * seeds
     print(
         f"seconds of a processor: {spent['measure'] / count:.1f} to measure a part,"
-        f" {spent['resemble'] / count / max(len(forms), 1):.1f} for a double of it",
+        f" {spent['resemble'] / count / max(len(forms), 1):.1f} for a double of it,"
+        f" {spent['foretell'] / count / max(len(forms), 1):.1f} to foretell the whole",
         flush=True,
     )
 
@@ -214,11 +223,11 @@ def dirichlet_table(name: str, federation: fa.Federation, seed: int, forms: list
     }
     for alpha, other in ((0.1, 1.0), (1.0, 0.1)):
         truth = score_clients(dealt[alpha], ALGORITHMS)
-        train = int(np.median(dealt[alpha].counts("train")))
         rows = {}
         for form in forms:
             double = fa.resemble(dealt[other], coordinates=form)
-            rows[f"from {other:g}, {form[:9]}"] = foretell(double, train, clients, seed, alpha)
+            for how, found in foretell(double, "alpha", alpha, seed).items():
+                rows[f"from {other:g}, {form[:8]}, {how}"] = found
             label = double.card.label
             print(f"{name}: alpha {other:g} estimated as {label}", flush=True)
         print_table(f"{name}: Dirichlet {alpha:g}, {clients} clients", rows, truth)

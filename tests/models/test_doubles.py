@@ -1,6 +1,7 @@
 """Doubles: laws found again in clients that were drawn by them, files without samples, what-ifs."""
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import polars as pl
@@ -9,9 +10,15 @@ import safetensors.numpy
 from scipy.special import gammaln
 
 import fedasym as fa
-from fedasym.models.doubles import Interval, calibrate
+from fedasym.models.doubles import FlatRows, Interval, calibrate, probe, probe_heads, read_rows
 from fedasym.models.laws import Scales, ShareLaw
-from fedasym.models.what_if import crossing_sentences, score_clients
+from fedasym.models.what_if import (
+    WhatIfPoint,
+    board_of,
+    compare_points,
+    correct_score,
+    score_clients,
+)
 
 from ..command import fedasym
 
@@ -188,14 +195,10 @@ def test_resampled_coordinates_never_both_train_and_test(double):
 
 def test_calibration_finds_scales_that_were_changed(double):
     """Probes of clients drawn at other scales are matched again, from the laws as they were."""
-    from dataclasses import replace
-
-    from fedasym.models.doubles import FlatRows, probe
-
     other = replace(double, scales=Scales(1.6, 1.2, 1.0))
     drawn = other.draw(held=40, seed=11)
     goal, error = probe(FlatRows(drawn.features, drawn.labels, drawn.owner, drawn.split), CLASSES)
-    found = calibrate(replace(double, goal=goal, goal_error=error))
+    found = calibrate(replace(double, goal=goal, goal_covariance=error))
     before = replace(double, scales=Scales()).card
     for name, value in found.card.measured.items():
         assert abs(found.card.drawn[name] - value) < 0.03
@@ -261,7 +264,7 @@ def test_what_if_prints_bands_and_what_follows(answer, tmp_path):
     assert "training samples a client" in text
     assert any("local training beats fedavg" in each for each in answer.sentences)
     assert any(each.startswith("A newcomer with 5 samples") for each in answer.sentences)
-    assert any("first: twice the samples" in each for each in answer.sentences)
+    assert any("twice the samples of each client gain" in each for each in answer.sentences)
     for point in answer.points:
         assert 0 <= point.low <= point.value <= point.high <= 1
     held = json.loads(answer.to_json())
@@ -269,25 +272,76 @@ def test_what_if_prints_bands_and_what_follows(answer, tmp_path):
     assert answer.plot(tmp_path / "what.svg").stat().st_size > 1000
 
 
-def test_the_crossing_is_where_the_curves_meet(answer):
-    from dataclasses import replace
-
-    def line(name, values):
-        return [
-            replace(point, value=value)
-            for point, value in zip(
-                (p for p in answer.points if (p.quantity, p.algorithm) == ("samples", name)),
-                values,
-                strict=True,
-            )
-        ]
-
-    crossed = replace(
-        answer, points=(*line("fedavg", [0.7, 0.7, 0.7]), *line("local_ridge", [0.4, 0.6, 0.8]))
-    )
-    assert crossing_sentences(crossed) == [
-        f"From {np.sqrt(40 * 80):.0f} samples on local training beats fedavg."
+def line(gains, error, quantity="samples"):
+    at = [20.0, 40.0, 80.0]
+    return [
+        WhatIfPoint(quantity, x, "local_ridge", 0.7 + gain, 0.0, 1.0, 0.0, gain, error)
+        for x, gain in zip(at, gains, strict=True)
     ]
+
+
+@pytest.mark.parametrize(
+    ("gains", "error", "told"),
+    [
+        ((-0.3, -0.1, 0.1), 0.01, f"From {np.sqrt(40 * 80):.0f} samples on own beats fedavg."),
+        ((0.1, -0.1, -0.1), 0.01, f"Up to {np.sqrt(20 * 40):.0f} samples own beats fedavg."),
+        ((0.1, 0.1, 0.2), 0.01, "own beats fedavg at every value of samples looked at."),
+        ((-0.1, -0.1, -0.2), 0.01, "fedavg beats own at every value of samples looked at."),
+        ((-0.1, 0.1, 0.2), 0.2, "Whether own beats fedavg is not decided at any value of"),
+        (
+            (-0.1, 0.01, 0.1),
+            0.02,
+            "own beats fedavg at 80 samples; fedavg beats own at 20 samples; which of own and"
+            " fedavg is better is not decided at 40 samples.",
+        ),
+    ],
+)
+def test_sentences_say_what_the_paired_differences_decide(gains, error, told):
+    assert compare_points(line(gains, error), "samples", "own").startswith(told)
+
+
+def test_a_difference_is_weighed_on_the_same_clients(double):
+    """Its error is that of paired scores: of the real clients, by a plain computation, too."""
+    rows = read_rows(clusters(alpha=0.5, common=0.5, by_class=0.3))
+    scores = probe_heads(rows, CLASSES)
+    best = scores.mean(1)
+    own, shared = scores[1 + int(best[1:6].argmax())], scores[0]
+    plain = (own - shared).std() / np.sqrt(len(own))
+    assert double.difference_error("local_ridge", "fedavg") == pytest.approx(plain, rel=1e-9)
+    found = fa.what_if(double, {"samples": [40]}, ["fedavg", "local_ridge", "rtfa"], draws=1)
+    point = found.at("samples", 40, "rtfa")
+    drawn = double.draw(samples=40, held=20, seed=0)
+    board = board_of(drawn)
+    apart = board.score(fa.algorithms.find("rtfa")) - board.score(fa.algorithms.find("fedavg"))
+    off = double.card.drawn["rtfa"] - double.card.measured["rtfa"]
+    off -= double.card.drawn["fedavg"] - double.card.measured["fedavg"]
+    real = double.difference_error("rtfa", "fedavg")
+    assert point.gain_error == pytest.approx(
+        np.sqrt(apart.var() / len(apart) + real**2 + off**2), rel=1e-9
+    )
+
+
+def test_few_clients_decide_little():
+    """Twelve real clients: a lead that holds on drawn ones alone is not called one."""
+    few = fa.resemble(clusters(clients=12, common=0.3, by_class=0.2, alpha=1.0, seed=8))
+    found = fa.what_if(few, {"samples": [40]}, ["fedavg", "local_ridge"])
+    point = found.at("samples", 40, "local_ridge")
+    assert abs(point.gain) < 1.96 * point.gain_error
+    assert "not decided" in found.sentences[0]
+
+
+@pytest.mark.parametrize("task", ["classes", "numbers"])
+def test_what_drawn_clients_are_off_by_is_taken_off(double, number_double, task):
+    """All of it where the real clients leave no doubt, none of it where it may be their luck."""
+    base = double if task == "classes" else number_double
+    card = base.card
+    moved = {name: value * 0.9 for name, value in card.drawn.items()}
+    other = replace(base, card=replace(card, measured=moved))
+    sure = replace(other, goal_covariance=0 * base.goal_covariance)
+    for kind, value in card.drawn.items():
+        assert correct_score(sure, kind, value) == pytest.approx(moved[kind])
+        lost = replace(other, goal_covariance=np.eye(11) * 100)
+        assert correct_score(lost, kind, value) == pytest.approx(value)
 
 
 def test_the_command_takes_a_file_or_a_double(numbers, tmp_path, monkeypatch):

@@ -121,7 +121,7 @@ class Double:
     """A population that resembles real clients: prints its card, draws federations, keeps itself.
 
     sizes: training, validation and test samples of each real client, (clients, 3). counts: of their
-    classes. goal, goal_error: the probes of the real clients and their standard errors.
+    classes. goal, goal_covariance: the probes of the real clients, and how their means vary.
 
     >>> import fedasym as fa
     >>> real = fa.datasets.synthetic(
@@ -140,13 +140,28 @@ class Double:
     intercept: bool
     names: tuple[str, ...] | None
     goal: Array
-    goal_error: Array
+    goal_covariance: Array
     card: HeterogeneityCard
 
     @property
     def task(self) -> str:
         """Either "classification" or "regression"."""
         return "regression" if self.classes is None else "classification"
+
+    @property
+    def goal_error(self) -> Array:
+        """The standard errors of the real probes."""
+        return np.asarray(np.sqrt(np.diag(self.goal_covariance)))
+
+    def difference_error(self, kind: str, other: str) -> float:
+        """The standard error, over real clients, of how much better one kind of probe does than
+        another on the same clients.
+        """
+        best = best_probes(self.goal, self.classes is None)
+        pick = np.zeros(len(self.goal))
+        pick[best[kind]] += 1
+        pick[best[other]] -= 1
+        return float(np.sqrt(max(pick @ self.goal_covariance @ pick, 0.0)))
 
     @property
     def resamples(self) -> bool:
@@ -229,7 +244,8 @@ class Double:
             )
         kept = self if coordinates else self.as_mixtures()
         arrays, about = describe_laws(kept.laws)
-        arrays |= {"sizes": kept.sizes, "goal": kept.goal, "goal_error": kept.goal_error}
+        arrays |= {"sizes": kept.sizes, "goal": kept.goal}
+        arrays["goal_covariance"] = kept.goal_covariance
         if kept.counts is not None:
             arrays["counts"] = kept.counts
         card = {each.name: getattr(kept.card, each.name) for each in fields(kept.card)}
@@ -251,6 +267,11 @@ class Double:
             laws = read_laws(arrays, about)
             if sizes.ndim != 2 or sizes.shape[1] != 3 or not len(sizes) or sizes.min() < 0:
                 raise ValueError
+            probes = 2 * len(PROBED) + 1
+            if arrays["goal"].shape != (probes,):
+                raise ValueError
+            if arrays["goal_covariance"].shape != (probes, probes):
+                raise ValueError
             if isinstance(laws, ClassLaws):
                 shape = (len(sizes), len(laws.means))
                 if arrays["counts"].shape != shape or len(classes) != shape[1]:
@@ -264,7 +285,7 @@ class Double:
                 bool(about["intercept"]),
                 None if names is None else tuple(map(str, names)),
                 arrays["goal"],
-                arrays["goal_error"],
+                arrays["goal_covariance"],
                 HeterogeneityCard(**card),
             )
             with np.errstate(all="ignore"):  # parts that fit together give clients and words
@@ -359,7 +380,7 @@ def resemble(federation: Federation, *, coordinates: str = "resampled") -> Doubl
     m = len(federation)
     sizes = np.stack([np.bincount(rows.owner[rows.split == at], minlength=m) for at in range(3)], 1)
     with few_threads(federation.dimension):
-        goal, error = probe(rows, federation.outputs if federation.classes else None)
+        goal, covariance = probe(rows, federation.outputs if federation.classes else None)
         counts = None
         laws: ClassLaws | NumberLaws
         if federation.classes is None:
@@ -384,7 +405,7 @@ def resemble(federation: Federation, *, coordinates: str = "resampled") -> Doubl
                 federation.intercept,
                 federation.names,
                 goal,
-                error,
+                covariance,
                 card,
             )
         )
@@ -420,8 +441,8 @@ def read_rows(federation: Federation) -> FlatRows:
 
 
 def probe(rows: FlatRows, classes: int | None) -> tuple[Array, Array]:
-    """Least-squares heads on held-out samples of up to MOST_CALIBRATED clients, and standard errors
-    over clients: the shared one, then local and personalised ones along ridges.
+    """Least-squares heads on held-out samples of up to MOST_CALIBRATED clients: the shared one,
+    then local and personalised ones along ridges. Means over clients, and their covariance.
     """
     clients = np.unique(rows.owner)
     few = min(len(clients), MOST_CALIBRATED)
@@ -431,7 +452,10 @@ def probe(rows: FlatRows, classes: int | None) -> tuple[Array, Array]:
     some = FlatRows(rows.x[kept], rows.y[kept], owner, rows.split[kept])
     found = probe_heads(some, classes)
     known = found[:, np.isfinite(found[0])]
-    return known.mean(1), known.std(1) / np.sqrt(max(known.shape[1], 1))
+    count = known.shape[1]
+    if not count:
+        raise InvalidInput("no client has held-out samples: give some a validation or test sample")
+    return known.mean(1), np.cov(known, ddof=0) / count
 
 
 def probe_heads(rows: FlatRows, classes: int | None) -> Array:
@@ -448,15 +472,20 @@ def probe_heads(rows: FlatRows, classes: int | None) -> Array:
         return np.asarray(np.nanmean(np.concatenate(curves), axis=2))
 
 
-def name_probes(values: Array, lower: bool) -> dict[str, float]:
-    """The best of each kind by the name of its algorithm."""
-    best = np.min if lower else np.max
+def best_probes(values: Array, lower: bool) -> dict[str, int]:
+    """The place of the best of each kind, by the name of its algorithm."""
+    best = np.argmin if lower else np.argmax
     k = len(PROBED)
     return {
-        "fedavg": float(values[0]),
-        "local_ridge": float(best(values[1 : k + 1])),
-        "rtfa": float(best(values[k + 1 :])),
+        "fedavg": 0,
+        "local_ridge": 1 + int(best(values[1 : k + 1])),
+        "rtfa": 1 + k + int(best(values[k + 1 :])),
     }
+
+
+def name_probes(values: Array, lower: bool) -> dict[str, float]:
+    """The best of each kind by the name of its algorithm."""
+    return {name: float(values[place]) for name, place in best_probes(values, lower).items()}
 
 
 def calibrate(double: Double) -> Double:
@@ -467,8 +496,6 @@ def calibrate(double: Double) -> Double:
     """
     lower = double.classes is None
     goal = double.goal
-    if not np.isfinite(goal).all():
-        raise InvalidInput("no client has held-out samples: give some a validation or test sample")
     few = min(len(double.sizes), MOST_CALIBRATED)
     unit = float(np.abs(goal).max()) if lower else 1.0
     error = np.maximum(double.goal_error, LEAST_ERROR * unit) * np.sqrt(len(goal) / 3)
