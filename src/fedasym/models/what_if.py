@@ -1,11 +1,9 @@
 """`what_if`: accuracy (or error) of every algorithm at sizes that nobody has yet.
 
 Clients are drawn from a double at each value of one quantity at a time, the others as they are, and
-every algorithm's exact least-squares head is scored on held-out samples. What drawn clients of the
-present size are off by, against the real ones, is taken off at every size (of accuracies on the
-scale of log-odds, of losses as a factor): only the change has to be drawn. Bands hold what drawing
-leaves open, the standard errors of the real probes, and the size of that correction. Two algorithms
-are compared on the same clients, drawn and real, since most of their luck is common.
+every algorithm's exact least-squares head is scored on held-out samples. Bands hold what drawing
+leaves open, the standard errors of the real probes, and what calibration could not match. Two
+algorithms are compared on the same clients, drawn and real: most of their luck is common.
 """
 
 from __future__ import annotations
@@ -17,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from scipy.special import expit, logit
 
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import find, requested_algorithms
@@ -37,7 +34,6 @@ MOST_EARLIER = 200  # clients that make the shared model of newcomers
 NEWCOMERS = 40  # clients that come after the shared model was made
 FEW = 5  # samples of a newcomer
 SURE = 1.96
-SHORT = 0.002  # shares of right answers nearer than this to 0 or 1 have no useful log-odds
 
 
 @dataclass(frozen=True)
@@ -45,8 +41,8 @@ class WhatIfPoint:
     """One algorithm where one quantity has one value: its mean score and its band.
 
     error: the standard error that is luck of the draws. gain: by how much it does better than
-    fedavg on the same clients, and gain_error, the standard error of that: luck of the draws, of
-    the real clients, and the correction; None where fedavg was not looked at.
+    fedavg on the same clients, and gain_error, the standard error of that: luck of the draws and of
+    the real clients, and what calibration could not match; None where fedavg was not looked at.
     """
 
     quantity: str
@@ -294,27 +290,6 @@ def kind_of(algorithm: Algorithm) -> str:
     return "fedavg" if algorithm.personalise.objective is Objective.SHARED else "rtfa"
 
 
-def correct_score(double: Double, kind: str, score: float) -> float:
-    """A drawn score less what drawn clients of the present size are off by, as far as that is not
-    luck of the real clients: of the square of the difference their squared error is taken off.
-
-    >>> import fedasym as fa
-    >>> real = fa.datasets.synthetic(clients=12, dimension=4, aspect=0.2, noise=0.5, seed=1)
-    >>> double = fa.resemble(real)
-    >>> drawn, measured = double.card.drawn["rtfa"], double.card.measured["rtfa"]
-    >>> min(drawn, measured) <= correct_score(double, "rtfa", drawn) <= max(drawn, measured)
-    True
-    """
-    measured, drawn = double.card.measured[kind], double.card.drawn[kind]
-    off2 = (measured - drawn) ** 2
-    trust = max(1 - probe_errors(double)[kind] ** 2 / off2, 0.0) if off2 else 0.0
-    if double.classes is None:
-        return score * float((measured / max(drawn, 1e-300)) ** trust)
-    inside = np.clip([measured, drawn, score], SHORT, 1 - SHORT)
-    measured, drawn, score = map(float, logit(inside))
-    return float(expit(score + trust * (measured - drawn)))
-
-
 def luck_of(scores: Sequence[Array]) -> float:
     """The standard error of the mean of draws, each with its clients' scores: by how clients differ
     or by how draws do, whichever is larger, since a few draws say little.
@@ -338,10 +313,7 @@ def points_of(
     off = {kind: card.drawn[kind] - value for kind, value in card.measured.items()}
     errors = probe_errors(double)
     kinds = [kind_of(each) for each in algorithms]
-    means = [
-        correct_score(double, kind, float(np.mean([np.nanmean(each[place]) for each in scores])))
-        for place, kind in enumerate(kinds)
-    ]
+    means = np.mean([np.nanmean(each, axis=1) for each in scores], axis=0).tolist()
     names = [each.name for each in algorithms]
     base = names.index("fedavg") if "fedavg" in names else None
     found = []
@@ -429,8 +401,8 @@ def compare_points(points: Sequence[WhatIfPoint], quantity: str, words: str) -> 
     every = f"at every value of {quantity} looked at"
     if runs == [0]:
         return (
-            f"Whether {words} beats fedavg is not decided at any value of {quantity} looked at: on the same clients the two"
-            " differ by less than the error of their difference."
+            f"Whether {words} beats fedavg is not decided at any value of {quantity} looked at: on"
+            " the same clients the two differ by less than the error of their difference."
         )
     if len(runs) == 1:
         first, second = (words, "fedavg") if runs[0] > 0 else ("fedavg", words)
