@@ -23,6 +23,9 @@ SAMPLINGS = ("poisson", "fixed")
 ACCOUNTANTS = ("rdp", "pld")
 LARGEST_MULTIPLIER = 1e6
 SMALLEST_MULTIPLIER = 0.05  # below it no budget that anyone would call one is kept
+FIRST_CLIP = 0.1  # where an adaptive clip begins, unless another is given
+CLIP_RATE = 0.2  # how fast it moves, on a logarithmic scale
+COUNT_SHARE = 0.05  # noise of the count of short updates, as a part of the cohort
 
 
 @dataclass(frozen=True)
@@ -136,6 +139,17 @@ def read_privacy(given: Any) -> Privacy | None:
                 raise unknown_name("field of privacy", name, known)
         return Privacy(**given)
     raise InvalidInput(f"privacy is {given!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)")
+
+
+def split_noise(multiplier: Any, cohort: Any) -> tuple[Any, Any]:
+    """What an adaptive clip makes of the noise: the multiplier of the sum of moves, and the
+    deviation of what is added to the count of short ones.
+
+    Two Gaussian sums a round, of deviations z' C and b, are one of multiplier z where 1/z^2 =
+    1/z'^2 + 1/(2 b)^2: a client changes the second by 1/2.
+    """
+    b = np.maximum(COUNT_SHARE * cohort, multiplier)
+    return (multiplier**-2.0 - (2 * b) ** -2.0) ** -0.5, b
 
 
 @dataclass(frozen=True)
