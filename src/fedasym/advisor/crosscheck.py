@@ -68,7 +68,7 @@ UNEVEN = 0.6  # share of the classes that would be as uncertain if all were alik
 LEVEL_CLIENTS = 40  # on which the logistic loss is set beside least squares
 LEVEL_ROWS = 500  # training samples of each
 LEVEL_FEATURES = 300
-LEAST_LEVELLED = 200  # held-out samples
+LEAST_LEVELLED = 200  # held-out samples; with fewer, training samples are left out in turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -244,7 +244,8 @@ def are_many_or_uneven(counts: Array) -> bool:
 
 def logistic_levels(classes: Classes) -> dict[str, float]:
     """How much more accurate heads with the logistic loss are than least squares, by algorithm, on
-    held-out samples of some clients; empty where classes are few and even, or none are held out.
+    held-out samples of some clients, or with training samples left out one by one where few are
+    held out; empty where classes are few and even.
     """
     some = project_features(thin_clients(classes, LEVEL_CLIENTS), LEVEL_FEATURES)
     data = some.data
@@ -257,12 +258,17 @@ def logistic_levels(classes: Classes) -> dict[str, float]:
     codes = np.concatenate([part[1] for part in parts]).astype(np.intp)
     split = np.concatenate([part[3] for part in parts])
     counts = np.bincount(codes[split == 0], minlength=classes.count).astype(float)
-    if np.sum(split > 0) < LEAST_LEVELLED or not are_many_or_uneven(counts):
+    if not are_many_or_uneven(counts):
         return {}
     owner = np.repeat([part[2] for part in parts], [len(part[1]) for part in parts])
     rows = np.concatenate([part[0] for part in parts])
-    squared = HeldOut.of(rows, codes, owner, split, classes.count, False)
-    logistic = SoftmaxHeldOut.of(rows, codes, owner, split, classes.count, False)
+    told: dict[str, Any] = {
+        "classes": classes.count,
+        "intercept": False,
+        "left_out": bool(np.sum(split > 0) < LEAST_LEVELLED),
+    }
+    squared = HeldOut.of(rows, codes, owner, split, **told)
+    logistic = SoftmaxHeldOut.of(rows, codes, owner, split, **told)
     return {
         name: float(np.nanmean(logistic.score(PAPER[name]) - squared.score(PAPER[name])))
         for name in ("fedavg", "rtfa", "local_ridge")
