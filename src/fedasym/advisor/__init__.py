@@ -83,7 +83,7 @@ from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
+from fedasym.algorithms.registry import SHARES, SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
@@ -98,7 +98,6 @@ from fedasym.models import Model
 from fedasym.models.what_if import WhatIf
 from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
-from fedasym.training.decomposition import SHARES
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many

@@ -30,11 +30,13 @@ from fedasym.algorithms import PAPER, Algorithm
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.classes import (
-    CANDIDATES,
+    ScoreTable,
     check_table,
-    choose_candidate,
+    choose_algorithm,
+    list_candidates,
     resolve_algorithm,
     score_folds,
+    solve,
     tune,
 )
 from fedasym.exact.clients import FOLDS, ClientSums, append_ones, split_folds
@@ -47,7 +49,9 @@ from fedasym.exact.expectation import (
     weigh_labels,
 )
 from fedasym.exact.reml import Components, Likelihood, estimate_components
+from fedasym.exact.spread import Penalties
 from fedasym.results import LOSS
+from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts
 from fedasym.worlds.spectra import Spectrum
 
 MIXED_DRAWS = 40  # of the estimates, for intervals
@@ -514,15 +518,14 @@ def advise_scored(
     live = np.flatnonzero(taken.data.live)
     may = None if personal is None else np.asarray(personal, bool)[live]
     table = check_table(rows, codes, owner, taken.names, may, intercept)
-    algorithms = {name: PAPER[name] for name in CANDIDATES} | {
-        each.name: resolve_algorithm(each) for each in beside
-    }
-    tuned = {name: tune(each, table) for name, each in algorithms.items()}
-    recommended = list(tuned)[choose_candidate([each.losses for each in tuned.values()])]
-    scores = {}
+    tried = list_candidates(table, [resolve_algorithm(each, intercept) for each in beside])
+    tuned = {name: tune(each, table) for name, each in tried.items()}
+    recommended = choose_algorithm(tuned)
+    scores, right_rows = {}, {}
     for name, each in tuned.items():
-        losses, hits = score_folds(algorithms[name], table, each.penalties)
-        right = average_over_clients(hits.astype(float), owner, most=1.0)
+        losses, hits = score_folds(tried[name], table, each.penalties)
+        right_rows[name] = hits.astype(float)
+        right = average_over_clients(right_rows[name], owner, most=1.0)
         scores[name] = Prediction(
             name, accuracy=right, log_loss=average_over_clients(losses, owner), trusted=right.value
         )
@@ -556,10 +559,44 @@ def advise_scored(
             behind,
             None if may is None else tuple(may.tolist()),
             intercept,
-            beside=tuple(beside),
+            beside=tuple(tried.values()),
         ),
         intercept=intercept,
+        gain=decompose_folds(table, tuned["fedavg"].penalties, right_rows["rtfa"]),
     )
+
+
+def decompose_folds(table: ScoreTable, penalties: Penalties, personal: Array) -> GainParts:
+    """The gain of `rtfa` over its shared model in parts, on folds that models have not seen.
+
+    personal: whether rtfa is right on each row. In a fold, half of a client's held-out samples
+    choose the corrections' numbers for the other half, and the reverse.
+    """
+    samples, fold = table.samples(), split_folds(table.places)
+    K, m, d = len(table.classes), len(table.names), table.X.shape[1] - table.intercept
+    scores = np.empty((len(fold), K))
+    counts, shifts = np.zeros((FOLDS, m, K)), np.zeros((FOLDS, m, K))
+    for k in range(FOLDS):
+        kept = fold != k
+        told = (samples, penalties, table.intercept, None, kept.astype(float), 1e-4)
+        W = solve(PAPER["fedavg"], *told)[0] @ samples.contrasts.T
+        scores[~kept] = table.X[~kept] @ W
+        counts[k] = samples.count_classes(kept.astype(float))
+        classes, rows = np.eye(K)[table.codes[kept]], table.X[kept, :d]
+        means = classes.T @ rows / np.maximum(counts[k].sum(0), 1)[:, None]
+        apart = np.zeros((m, d))
+        np.add.at(apart, table.places[kept], rows - classes @ means)
+        shifts[k] = apart @ W[:d]
+    place = table.places + m * fold
+    order = np.argsort(place, kind="stable")
+    chooses = np.empty(len(fold), bool)
+    chooses[order] = np.arange(len(fold)) % 2 == 1
+    flat = (counts.reshape(-1, K), shifts.reshape(-1, K))
+    held = HeldScores(scores, table.codes, place, chooses, *flat)
+    found = correct_shifts(held).plus(correct_shifts(held.swapped()))
+    joined = found.of_clients(np.tile(np.arange(m), FOLDS))
+    right = np.bincount(table.places, personal, minlength=m)
+    return GainParts.of("rtfa", joined, np.asarray(right, float))
 
 
 def average_over_clients(values: Array, owner: NDArray[np.intp], most: float = np.inf) -> Quantity:
