@@ -143,6 +143,12 @@ def test_with_few_features_they_are_recommended_where_they_win(few, scored):
     assert not scored.confirm(few).refuted
 
 
+def test_with_few_features_shares_that_drift_are_doubted():
+    moved = fa.advise(clients_with(label=3.0, drift=True, d=2, C=2))
+    assert moved.recommended != "fedavg_share"
+    assert "class shares drift" in {doubt.check for doubt in moved.doubts}
+
+
 def test_the_likeliest_smoothing_is_what_was_drawn():
     rng = np.random.default_rng(0)
     pooled = np.array([0.5, 0.3, 0.2])

@@ -443,7 +443,7 @@ def assemble_classes(
     )
     doubts = doubt_classes(evidence)
     if seen.drift is not None:
-        doubts = (*doubts, Doubt("class shares drift", seen.drift))
+        doubts = (*doubts, Doubt(Check.SHARES_DRIFT, seen.drift))
     ridges, table = move_ridges(ridges, table, evidence, doubts)
     recommended = choose_accuracy(table)
     steps = predict_stopping(world, shape, ridges, table, seen)

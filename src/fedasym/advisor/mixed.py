@@ -18,7 +18,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, choose_loss
-from fedasym.advisor.assumptions import Doubt
+from fedasym.advisor.assumptions import Check, Doubt
+from fedasym.advisor.class_estimates import held_label_counts
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
 from fedasym.advisor.data import Classes, ClientData
@@ -27,6 +28,7 @@ from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, SAME_LIMITS, Prediction, better_alone
 from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm
+from fedasym.algorithms.registry import SHARES
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.classes import (
@@ -52,6 +54,7 @@ from fedasym.exact.reml import Components, Likelihood, estimate_components
 from fedasym.exact.spread import Penalties
 from fedasym.results import LOSS
 from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts
+from fedasym.training.wording import describe_drift
 from fedasym.worlds.spectra import Spectrum
 
 MIXED_DRAWS = 40  # of the estimates, for intervals
@@ -520,7 +523,9 @@ def advise_scored(
     table = check_table(rows, codes, owner, taken.names, may, intercept)
     tried = list_candidates(table, [resolve_algorithm(each, intercept) for each in beside])
     tuned = {name: tune(each, table) for name, each in tried.items()}
-    recommended = choose_algorithm(tuned)
+    drift = describe_drift(table.samples().count_classes(), held_label_counts(taken))
+    stable = {name: each for name, each in tuned.items() if drift is None or name != SHARES}
+    recommended = choose_algorithm(stable)
     scores, right_rows = {}, {}
     for name, each in tuned.items():
         losses, hits = score_folds(tried[name], table, each.penalties)
@@ -533,6 +538,7 @@ def advise_scored(
     named = (
         tuple(names[k] for k in live) if names is not None else tuple(f"feature {k}" for k in live)
     )
+    moved = () if drift is None else (Doubt(Check.SHARES_DRIFT, drift),)
     rivals = [name for name in RIVALS if name != recommended]
     aspects = len(named) / taken.data.sizes
     population = Estimated(
@@ -553,7 +559,7 @@ def advise_scored(
         population,
         scores,
         recommended,
-        (*doubt_scores(table, counts), *notes),
+        (*doubt_scores(table, counts), *moved, *notes),
         FoldConfirmation(
             recommended,
             behind,
