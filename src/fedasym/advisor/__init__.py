@@ -99,7 +99,7 @@ from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
+from fedasym.algorithms.registry import SHARES, SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
@@ -114,7 +114,6 @@ from fedasym.models import Model
 from fedasym.models.what_if import WhatIf
 from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
-from fedasym.training.decomposition import SHARES
 from fedasym.training.privacy import draw_secret_noise
 
 LEAST_OF_A_CLASS = 5  # samples
@@ -545,7 +544,7 @@ def assemble_classes(
     )
     doubts = doubt_classes(evidence)
     if seen.drift is not None:
-        doubts = (*doubts, Doubt("class shares drift", seen.drift))
+        doubts = (*doubts, Doubt(Check.SHARES_DRIFT, seen.drift))
     ridges, table = move_ridges(ridges, table, evidence, doubts)
     recommended = choose_accuracy(table)
     steps = predict_stopping(world, shape, ridges, table, seen)

@@ -403,6 +403,8 @@ def score_page(advice: Advice) -> str:
         lost = f"{three_digits(row.log_loss.value):>10}{interval_text(row.log_loss):>24}"
         right = f"{row.accuracy.value:>11.1%}{percent_interval(row.accuracy):>18}"
         lines.append(f"{mark} {row.algorithm:<13}{lost}{right}")
+    if advice.gain is not None:
+        lines += ["", fill_lines(advice.gain.sentence, "")]
     check = fill_lines(f"To prove this wrong: {advice.confirm}", "")
     return "\n".join([*lines, *doubt_lines(advice), "", check])
 

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from fedasym.algorithms.registry import SHARES
 from fedasym.core.numbers import Array, number
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import SEEDS, SPLITS
@@ -30,7 +31,6 @@ from fedasym.show.pages import (
 )
 from fedasym.show.reproduction import Curves
 from fedasym.training.comparisons import Measured, Verdict, compare_pair, subtract
-from fedasym.training.decomposition import SHARES
 from fedasym.training.wording import statistic_text
 
 if TYPE_CHECKING:
