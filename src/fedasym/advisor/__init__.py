@@ -105,6 +105,7 @@ from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import TRAIN
 from fedasym.exact.classes import ClassFit, fit_classes
 from fedasym.exact.estimators import fit as fit_linear
@@ -240,6 +241,11 @@ def advise_samples(
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
     notes = nested_doubts(federation)
+    if isinstance(data, ShardedFederation):
+        if data.classes is None:
+            data.refuse("advice on labels that are numbers is made")
+        if data.dimension + free <= (MANY_UNKNOWNS if free else FEW):
+            data.refuse("models of few features are fitted to folds of all samples")
     if are_classes(data, y, task):
         classes = read_classes(data, y, clients)
         sequences = federation is not None and federation.sequences
