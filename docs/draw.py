@@ -395,7 +395,7 @@ def page_2(save: Callable[[plt.Figure, str], None]) -> None:
         ends.append((kappas[-1], f"aspect {gamma:g}", colour))
         axes.plot(0, kappas[0], "o", color=colour, markersize=6, clip_on=False, zorder=6)
     axes.plot(ridges, ridges, color=PALE, linestyle=(0, (3, 3)), linewidth=1.5)
-    ends.append((3, r"endless data, $\kappa=\lambda$", "#888888"))
+    ends.append((3, r"infinite data, $\kappa=\lambda$", "#888888"))
     axes.set_xlim(0, 3)
     axes.set_ylim(0, 7)
     axes.annotate(

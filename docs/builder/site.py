@@ -112,10 +112,10 @@ class Site:
         """Where the reference explains a public name that stands in a text as code."""
         if page.generated:
             return None
-        known, anchor = self.names.find(text)
+        known, address = self.names.find(text)
         if not known:
             page.faults.append(f"speaks of {text}, which fedasym does not have")
-        return f"{page.up}reference/python.html#{anchor}" if anchor else None
+        return f"{page.up}reference/{address}" if address else None
 
     def write(self, into: Path) -> int:
         """All files, into a new folder or over an older site; how many pages there are."""
@@ -131,10 +131,8 @@ class Site:
         for target, source in self.copies.items():
             (into / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, into / target)
-        for name in ("style.css", "search.js"):
-            (into / name).write_text(
-                (files("builder") / name).read_text(encoding="utf-8"), encoding="utf-8"
-            )
+        for name in ("style.css", "search.js", "math.woff2", "math.txt"):
+            (into / name).write_bytes((files("builder") / name).read_bytes())
         (into / INDEX).write_text(f"window.searchIndex = {self.index()};\n", encoding="utf-8")
         return len(self.pages)
 

@@ -138,7 +138,7 @@ def advise(
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
     sigma^2 I + (r^2/d) X_i X_i'), the covariance from the clients' own Gram eigenvalues, the losses
     from `fa.predict` with the number of clients at hand. With few features there is a variance for
-    the intercept and one for the rest, or one for each feature where the data carry it, and the
+    the intercept and one for the rest, or one for each feature where the data support it, and the
     losses are exact expectations given the clients' own features; with few features and classes,
     personalised logistic regressions are fitted to folds and scored by log-loss.
 
@@ -155,6 +155,8 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    if drawn := flag("what_if", what_if):
+        check_resembled(data)
     budget = read_privacy(privacy)
     if budget is not None:
         if budget.epsilon is None:
@@ -185,20 +187,24 @@ def advise(
             )
         return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
-    if flag("what_if", what_if):
+    if drawn:
         advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
 
 
-def foretell_clients(data: Any, recommended: str) -> WhatIf:
-    """What the recommended algorithm and its rivals would reach at other sizes."""
+def check_resembled(data: Any) -> None:
+    """Refuse data that no drawn clients can resemble."""
     if not isinstance(data, Federation):
         raise InvalidInput(
             "what_if is True: clients are drawn to resemble those of a Federation; make one of the"
             " arrays with fa.Federation.from_arrays"
         )
+
+
+def foretell_clients(data: Federation, recommended: str) -> WhatIf:
+    """What the recommended algorithm and its rivals would reach at other sizes."""
     names = [name for name in dict.fromkeys((recommended, "rtfa", *RIVALS)) if name in PAPER]
     return foretell(data, algorithms=names)
 
@@ -521,7 +527,7 @@ def fit(
     if federation.classes is not None:
         if ridge is not None:
             raise InvalidInput(
-                "ridge is given, and the labels are classes: their variances are estimated; leave"
+                "ridge is given, but the labels are classes: their variances are estimated; leave"
                 " it out"
             )
         labels = federation.labels[rows]
@@ -552,7 +558,7 @@ def check_has_ridge(algorithm: str | Algorithm) -> None:
     named = find(algorithm)
     if not named.has_ridge:
         raise InvalidInput(
-            f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or"
+            f"ridge is given, but {named.name} has none: leave it out, or take local_ridge, rtfa or"
             " pfedme"
         )
 

@@ -87,9 +87,9 @@ def privacy_sentence(advice: Advice, about: PrivateSharing) -> str:
         )
     verdict = "it does not pay" if np.isinf(about.pays) else f"it would pay {many}"
     return (
-        f"{budget} sharing is too dear: {about.algorithm} would have {private} instead of {plain},"
-        f" and each client alone has {alone}, which costs no privacy. With clients like these"
-        f" {verdict}."
+        f"{budget} sharing costs too much: {about.algorithm} would have {private} instead"
+        f" of {plain}, and each client alone has {alone}, which costs no privacy. With clients"
+        f" like these {verdict}."
     )
 
 

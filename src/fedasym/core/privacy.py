@@ -24,6 +24,9 @@ ACCOUNTANTS = ("rdp", "pld")
 LARGEST_MULTIPLIER = 1e6
 SMALLEST_MULTIPLIER = 0.05  # below it no budget that anyone would call one is kept
 SAFETY = 1e-4  # logarithms of multipliers are found so closely, and taken by so much larger
+FIRST_CLIP = 0.1  # where an adaptive clip begins, unless another is given
+CLIP_RATE = 0.2  # how fast it moves, on a logarithmic scale
+COUNT_SHARE = 0.05  # noise of the count of short updates, as a part of the cohort
 
 
 @dataclass(frozen=True)
@@ -31,7 +34,7 @@ class Privacy:
     """A budget (epsilon, delta), or a noise multiplier with what it spends at delta.
 
     delta: must be well below 1/clients; 1e-6 unless you say another.
-    clip: the length to which each client's update is cut; None: the best that is predicted, or
+    clip: the length to which each client's update is clipped; None: the best that is predicted, or
         must be given, as the verb says.
     quantile: an adaptive clip: after every round it moves towards the length below which this part
         of the updates lies (Andrew et al. 2021), from `clip`, or 0.1. What that takes of the
@@ -137,6 +140,17 @@ def read_privacy(given: Any) -> Privacy | None:
                 raise unknown_name("field of privacy", name, known)
         return Privacy(**given)
     raise InvalidInput(f"privacy is {given!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)")
+
+
+def split_noise(multiplier: Any, cohort: Any) -> tuple[Any, Any]:
+    """What an adaptive clip makes of the noise: the multiplier of the sum of moves, and the
+    deviation of what is added to the count of short ones.
+
+    Two Gaussian sums a round, of deviations z' C and b, are one of multiplier z where 1/z^2 =
+    1/z'^2 + 1/(2 b)^2: a client changes the second by 1/2.
+    """
+    b = np.maximum(COUNT_SHARE * cohort, multiplier)
+    return (multiplier**-2.0 - (2 * b) ** -2.0) ** -0.5, b
 
 
 @dataclass(frozen=True)

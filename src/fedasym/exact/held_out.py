@@ -89,6 +89,16 @@ def view_axes(X: Rows) -> tuple[Rows, Array]:
     return U.astype(X.dtype), np.asarray(values / n)
 
 
+def firm_ridge(gram: Array) -> Array:
+    """A small share of the mean curvature in every direction."""
+    return FIRM * float(np.trace(gram)) / len(gram) * np.eye(len(gram))
+
+
+def solve_pooled(gram: Array, cross: Array) -> Array:
+    """The least-squares model from sums over all training samples, X'X and X'Y."""
+    return np.asarray(scipy.linalg.solve(gram + firm_ridge(gram), cross, assume_a="pos"))
+
+
 def learn_until(time: float, x: Array) -> Array:
     """1 - exp(-time x): gradient descent in small steps until this time."""
     return np.asarray(-np.expm1(-time * x))
@@ -125,18 +135,25 @@ class HeldOut:
         split: NDArray[np.integer],
         classes: int | None = None,
         intercept: bool = True,
+        origin: tuple[Array, float] | None = None,
+        left_out: bool | None = None,
     ) -> HeldOut:
         """From rows: labels are class codes where `classes` says how many, else (rows, outputs);
-        split: 0 for training, 1 for validation, 2 for test.
+        split: 0 for training, 1 for validation, 2 for test. origin: the centre of the features and
+        the level of the intercept's column, where they are those of other rows too. left_out: leave
+        training samples out one by one; by default where held-out samples are few.
         """
         kind: Any = np.float32 if features.size > LARGE else np.float64
         train = split == 0
         if not train.any():
             raise InvalidInput("there are no training samples: give at least one to every client")
-        centre = features[train].mean(0, dtype=float) if intercept else 0.0
+        centre: Array | float = features[train].mean(0, dtype=float) if intercept else 0.0
+        if origin is not None:
+            centre = origin[0]
         rows: Rows = np.asarray(features - centre, dtype=kind)
         if intercept:
             level = float(np.sqrt(np.mean(np.square(rows[train])))) or 1.0
+            level = level if origin is None else origin[1]
             ones: Rows = np.full((len(rows), 1), level, kind)
             rows = np.concatenate([rows, ones], axis=1)
         if classes is None:
@@ -145,8 +162,7 @@ class HeldOut:
                 targets = targets - targets[train].mean(0)
         else:
             targets = np.eye(classes, dtype=kind)[np.asarray(labels, dtype=np.intp)]
-        held = int(np.sum(~train))
-        alone = held < LEAST_HELD
+        alone = bool(np.sum(~train) < LEAST_HELD) if left_out is None else left_out
         clients = tuple(iterate_held(rows, targets, owner, split, alone))
         seen = rows[train]
         gram = np.asarray(seen.T @ seen, dtype=float)
@@ -168,13 +184,12 @@ class HeldOut:
     @cached_property
     def firm(self) -> Array:
         """The ridge that keeps what no client has seen finite."""
-        p = len(self.gram)
-        return FIRM * float(np.trace(self.gram)) / p * np.eye(p)
+        return firm_ridge(self.gram)
 
     @cached_property
     def squared(self) -> Array:
         """The least-squares model of all training samples together."""
-        return np.asarray(scipy.linalg.solve(self.gram + self.firm, self.cross, assume_a="pos"))
+        return solve_pooled(self.gram, self.cross)
 
     @cached_property
     def pooled(self) -> Array:

@@ -208,7 +208,7 @@ def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
     parts = []
     for name, curve in curves.items():
         if not math.isfinite(curve.last):
-            parts.append(f"{name} ends in no number")
+            parts.append(f"{name} does not end in a number")
             continue
         ends = (curve.mean[0], curve.last)
         first, last = (number(value) if loss else f"{value:.1f}" for value in ends)
