@@ -176,6 +176,8 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    if drawn := flag("what_if", what_if):
+        check_resembled(data)
     budget = read_privacy(privacy)
     if budget is not None:
         if budget.epsilon is None:
@@ -209,20 +211,24 @@ def advise(
             )
         return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
-    if flag("what_if", what_if):
+    if drawn:
         advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
 
 
-def foretell_clients(data: Any, recommended: str) -> WhatIf:
-    """What the recommended algorithm and its rivals would reach at other sizes."""
+def check_resembled(data: Any) -> None:
+    """Refuse data that no drawn clients can resemble."""
     if not isinstance(data, Federation):
         raise InvalidInput(
             "what_if is True: clients are drawn to resemble those of a Federation; make one of the"
             " arrays with fa.Federation.from_arrays"
         )
+
+
+def foretell_clients(data: Federation, recommended: str) -> WhatIf:
+    """What the recommended algorithm and its rivals would reach at other sizes."""
     names = [name for name in dict.fromkeys((recommended, "rtfa", *RIVALS)) if name in PAPER]
     return foretell(data, algorithms=names)
 
