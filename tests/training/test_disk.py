@@ -5,11 +5,11 @@ import threading
 
 import numpy as np
 import pytest
+from tests.training.clients import SMALL, federation
 
 import fedasym as fa
 from fedasym.data import shards
 from fedasym.training import loaders
-from tests.training.clients import SMALL, federation
 
 COUNTED = ("correct", "losses", "shared_correct", "shared_losses", "totals", "shared")
 
@@ -45,7 +45,9 @@ def alike(one: fa.History, other: fa.History, tolerance: float = 2e-6) -> None:
 def test_numbers_are_those_of_clients_in_memory(folders, algorithm, classes):
     whole, folder = folders[classes]
     told = SMALL | {"server_step": None, "local_step": None}  # chosen by the clients' curvature
-    mine, theirs = (fa.train(algorithm, each, **told) for each in (whole, fa.Federation.open(folder)))
+    mine, theirs = (
+        fa.train(algorithm, each, **told) for each in (whole, fa.Federation.open(folder))
+    )
     assert mine.settings == theirs.settings
     alike(mine, theirs)
     if algorithm == "ftfa":
@@ -83,7 +85,7 @@ def test_rounds_read_the_clients_that_are_drawn_and_tests_everyone_once(folders,
     run = fa.train("ftfa", opened, **SMALL | {"evaluate_every": 0})
     rounds, tests = read[: run.settings.rounds], read[run.settings.rounds :]
     assert [len(each) for each in rounds] == [SMALL["cohort"]] * run.settings.rounds
-    assert sorted(sum(tests, [])) == list(range(len(opened)))
+    assert sorted(place for block in tests for place in block) == list(range(len(opened)))
     assert len(tests) == 4
     assert threading.get_ident() not in threads
 

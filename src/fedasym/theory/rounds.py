@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import ndtr
 
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
@@ -353,6 +352,8 @@ def cut_lengths(clip: Array, length: Array, spread: Array | float) -> tuple[Arra
 
     With all of one length it is all or none of them, and min(1, clip/length).
     """
+    from scipy.special import ndtr  # predictions without a clip start without SciPy
+
     with np.errstate(divide="ignore", invalid="ignore"):
         c = np.asarray(clip / length)
         least = np.minimum(c, 1.0)
