@@ -164,9 +164,9 @@ def partition(
     dirichlet
         Alpha of a Dirichlet law of class shares: small is uneven. 0.5 where no law is named.
     shards
-        Samples sorted by class and cut; so many pieces for each client.
+        Samples sorted by class and cut; this many pieces for each client.
     classes_per_client
-        So many classes for each client.
+        This many classes for each client.
     quantity
         Alpha of a Dirichlet law of sizes; classes alike.
     iid
@@ -306,13 +306,13 @@ def pretrain(
     decay_every
         After so many epochs, again and again.
     decay_at
-        Or at these epochs, separated by commas.
+        Instead: the epochs at which it is multiplied, separated by commas.
     augmentation
         Of images: crop, flip, rotation, separated by commas.
     tune
         Train the paper's grid, 5 step sizes by 3 decays, and choose on validation samples.
     seed
-        Of the first weights, the order of samples and the augmentation.
+        Seed of the first weights, the order of samples and the augmentation.
     """
     name, federation = find_data(data, columns)
     base = fa.pretraining.RECIPES.get(name) or (

@@ -343,7 +343,7 @@ class Federation:
             told = {"missing": missing != "error", "roles": bool(roles), "dates": dates != "ignore"}
             if given := [name for name, value in told.items() if value]:
                 raise InvalidInput(
-                    f"{given[0]} is given, and the features are a column of lists, taken as it is:"
+                    f"{given[0]} is given, but the features are a column of lists, taken as it is:"
                     " leave it out"
                 )
             read = read_frame(frame, label, client, features, split, mask)

@@ -238,7 +238,7 @@ def leaf_values(file: Path, user: str, data: dict[str, Any], name: str, count: i
     where = f"{file}: user {user!r}, field {name!r}"
     held = data.get(name)
     if not isinstance(held, list):
-        raise MissingColumn(f"{where} is missing or no list, and there is {join_names(data)}")
+        raise MissingColumn(f"{where} is missing or not a list; there is {join_names(data)}")
     if len(held) != count:
         raise InvalidInput(
             f"{where} has {len(held)} samples where 'num_samples' says {count}: write the file"
@@ -370,8 +370,8 @@ TABLES = ("csv", "excel", "parquet", "arrow")  # formats of columns
 # formats of which a folder may hold several files
 SEVERAL = ("csv", "excel", "parquet", "arrow", "leaf", "hdf5", "sqlite")
 READ = (
-    f"read are {', '.join(ENDINGS)}, folders of .csv, .tsv, .xlsx, .parquet, .json (LEAF), .h5 or"
-    " .sqlite files, and folders with train and test in them"
+    f"fedasym reads {', '.join(ENDINGS)}, folders of .csv, .tsv, .xlsx, .parquet, .json (LEAF), .h5"
+    " or .sqlite files, and folders with train and test in them"
 )
 
 

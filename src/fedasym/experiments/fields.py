@@ -66,7 +66,7 @@ def number_trials(value: Any) -> Any:
             "it must be how many, numbered from 1, or a list of whole numbers of at least 0"
         )
     if len(set(value)) < len(value):
-        raise ValueError("a number stands in it twice: give each once")
+        raise ValueError("a number occurs in it twice: give each once")
     return tuple(value)
 
 
@@ -168,7 +168,7 @@ class Data(Part):
         None, description="Of a file: whether models of it have an intercept."
     )
     seed: int = Field(0, description="Of `file`: deals out the split where the file has none.")
-    clients: int | None = Field(None, description="Only so many clients, the first ones.", ge=1)
+    clients: int | None = Field(None, description="Use this many clients, the first ones.", ge=1)
 
     @model(mode="after")
     def _one_source(self) -> Self:

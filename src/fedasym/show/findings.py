@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from fedasym.algorithms.registry import SHARES
 from fedasym.core.numbers import Array, number
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import SEEDS, SPLITS
@@ -30,7 +31,6 @@ from fedasym.show.pages import (
 )
 from fedasym.show.reproduction import Curves
 from fedasym.training.comparisons import Measured, Verdict, compare_pair, subtract
-from fedasym.training.decomposition import SHARES
 from fedasym.training.wording import statistic_text
 
 if TYPE_CHECKING:
@@ -208,7 +208,7 @@ def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
     parts = []
     for name, curve in curves.items():
         if not math.isfinite(curve.last):
-            parts.append(f"{name} ends in no number")
+            parts.append(f"{name} does not end in a number")
             continue
         ends = (curve.mean[0], curve.last)
         first, last = (number(value) if loss else f"{value:.1f}" for value in ends)

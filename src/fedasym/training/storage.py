@@ -185,8 +185,8 @@ def read_history(path: str | Path) -> dict[str, Any]:
         return fields_in(about, arrays)
     except (*BROKEN, safetensors.SafetensorError):
         raise InvalidInput(
-            f"path is {str(place)!r}: this is no history that save wrote, or it was damaged; name a"
-            " file of History.save"
+            f"path is {str(place)!r}: this is not a history that save wrote, or it was damaged;"
+            " name a file of History.save"
         ) from None
 
 

@@ -97,7 +97,7 @@ def grid_of(
     for name, values in grid.items() if own else ():
         if name not in names:
             raise InvalidInput(
-                f"grid has a part for {name}, which is not trained: trained are {', '.join(names)}"
+                f"grid has a part for {name}, which is not trained: choose from {', '.join(names)}"
             )
         if not isinstance(values, Mapping):
             raise InvalidInput(
