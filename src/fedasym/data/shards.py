@@ -433,6 +433,7 @@ def is_whole(shard: Shard, held: Mapping[str, Any], size: int) -> bool:
     return all(
         array.shape == wanted[name]
         and array.shape[:1] == (n,)
+        and all(type(each) is int for each in (array.offset, *array.shape))
         and array.dtype.kind in kinds[name]
         and 0 <= array.offset <= size - n * array.row_bytes
         for name, array in arrays.items()
