@@ -227,8 +227,9 @@ def choose_bounds(votes: Array, deviation: float) -> Array:
     sure = votes > max(SURE_VOTES * deviation, 0.5)
     if not sure.any(1).all():
         raise InvalidInput(
-            f"noise of deviation {deviation:.3g} hides what the clients voted for: give a larger"
-            " epsilon for the statistics, or more clients"
+            f"noise of deviation {deviation:.3g} hides what the clients voted for, which takes more"
+            f" than {SURE_VOTES * deviation:.0f} clients that are alike: give a larger epsilon for"
+            " the statistics, or more clients"
         )
     last = POWERS.size - 1 - np.argmax(sure[:, ::-1], axis=1)
     return np.asarray(2.0 ** POWERS[last])
