@@ -39,7 +39,12 @@ from fedasym.advisor.class_statistics import (
     sample_axes,
 )
 from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
-from fedasym.advisor.estimates import Estimates, estimate_by_moments, estimate_by_products
+from fedasym.advisor.estimates import (
+    LEAST_SHARE,
+    Estimates,
+    estimate_by_moments,
+    estimate_by_products,
+)
 from fedasym.advisor.moments import add_products, fit_variances
 from fedasym.advisor.statistics import Summary, axes_of, spectrum_of, tails_of
 from fedasym.core.errors import InvalidInput
@@ -286,7 +291,8 @@ class NoisedSums:
         spread = max((squares - scale**2 * aspect) / (1 + aspect / d), scale**2)
         three = 1 - 2 * NOISE_RATIO * two - NOISE_RATIO**2 * one  # of w z^2
         room = one * three - two**2
-        top = max(energy, 0.0) / max(one, 1e-12)  # noise^2, if nothing else were there
+        # noise^2, if nothing else were there
+        top = max(energy, 1e-12 * self.bounds[5]) / max(one, 1e-12)
         noise2, norm2 = top, 0.0
         if room > 0:
             noise2 = float(np.clip((three * energy - two * slope) / room, 1e-6 * top, top))
@@ -295,8 +301,9 @@ class NoisedSums:
         total = vectors.sum(0)
         pairs = m**2 - float(self.clients @ self.clients)
         apart = (float(total @ total) - float((vectors**2).sum())) / pairs
-        shared2 = float(np.clip(apart / spread, 0, norm2))
-        return np.array([noise2, norm2 - shared2, norm2]), np.array([scale, spread, aspect])
+        norm2 = max(norm2, LEAST_SHARE * noise2 / scale)
+        radius2 = float(np.clip(norm2 - apart / spread, LEAST_SHARE * norm2, norm2))
+        return np.array([noise2, radius2, norm2]), np.array([scale, spread, aspect])
 
 
 def estimate_from_sums(noised: NoisedSums) -> tuple[Estimates, float]:
