@@ -99,12 +99,13 @@ from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
+from fedasym.algorithms.registry import SHARES, SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import TRAIN
 from fedasym.exact.classes import ClassFit, fit_classes
 from fedasym.exact.estimators import fit as fit_linear
@@ -114,7 +115,6 @@ from fedasym.models import Model
 from fedasym.models.what_if import WhatIf
 from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
-from fedasym.training.decomposition import SHARES
 from fedasym.training.privacy import draw_secret_noise
 
 LEAST_OF_A_CLASS = 5  # samples
@@ -159,7 +159,7 @@ def advise(
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
     sigma^2 I + (r^2/d) X_i X_i'), the covariance from the clients' own Gram eigenvalues, the losses
     from `fa.predict` with the number of clients at hand. With few features there is a variance for
-    the intercept and one for the rest, or one for each feature where the data carry it, and the
+    the intercept and one for the rest, or one for each feature where the data support it, and the
     losses are exact expectations given the clients' own features; with few features and classes,
     personalised logistic regressions are fitted to folds and scored by log-loss.
 
@@ -176,6 +176,8 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    if drawn := flag("what_if", what_if):
+        check_resembled(data)
     budget = read_privacy(privacy)
     if budget is not None:
         if budget.epsilon is None:
@@ -209,20 +211,24 @@ def advise(
             )
         return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside)
-    if flag("what_if", what_if):
+    if drawn:
         advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
 
 
-def foretell_clients(data: Any, recommended: str) -> WhatIf:
-    """What the recommended algorithm and its rivals would reach at other sizes."""
+def check_resembled(data: Any) -> None:
+    """Refuse data that no drawn clients can resemble."""
     if not isinstance(data, Federation):
         raise InvalidInput(
             "what_if is True: clients are drawn to resemble those of a Federation; make one of the"
             " arrays with fa.Federation.from_arrays"
         )
+
+
+def foretell_clients(data: Federation, recommended: str) -> WhatIf:
+    """What the recommended algorithm and its rivals would reach at other sizes."""
     names = [name for name in dict.fromkeys((recommended, "rtfa", *RIVALS)) if name in PAPER]
     return foretell(data, algorithms=names)
 
@@ -241,6 +247,11 @@ def advise_samples(
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
     notes = nested_doubts(federation)
+    if isinstance(data, ShardedFederation):
+        if data.classes is None:
+            data.refuse("advice on labels that are numbers is made")
+        if data.dimension + free <= (MANY_UNKNOWNS if free else FEW):
+            data.refuse("models of few features are fitted to folds of all samples")
     if are_classes(data, y, task):
         classes = read_classes(data, y, clients)
         sequences = federation is not None and federation.sequences
@@ -550,7 +561,7 @@ def assemble_classes(
     )
     doubts = doubt_classes(evidence)
     if seen.drift is not None:
-        doubts = (*doubts, Doubt("class shares drift", seen.drift))
+        doubts = (*doubts, Doubt(Check.SHARES_DRIFT, seen.drift))
     ridges, table = move_ridges(ridges, table, evidence, doubts)
     recommended = choose_accuracy(table)
     steps = predict_stopping(world, shape, ridges, table, seen)
@@ -627,7 +638,7 @@ def fit(
     if federation.classes is not None:
         if ridge is not None:
             raise InvalidInput(
-                "ridge is given, and the labels are classes: their variances are estimated; leave"
+                "ridge is given, but the labels are classes: their variances are estimated; leave"
                 " it out"
             )
         labels = federation.labels[rows]
@@ -658,7 +669,7 @@ def check_has_ridge(algorithm: str | Algorithm) -> None:
     named = find(algorithm)
     if not named.has_ridge:
         raise InvalidInput(
-            f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or"
+            f"ridge is given, but {named.name} has none: leave it out, or take local_ridge, rtfa or"
             " pfedme"
         )
 

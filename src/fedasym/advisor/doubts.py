@@ -254,7 +254,7 @@ def few_mixed_clients(table: SampleTable) -> str | None:
     if m >= FEW_CLIENTS:
         return None
     return (
-        f"there are {m} clients: how they differ is hardly known, and the intervals say so; more"
+        f"there are {m} clients: how they differ is poorly known, and the intervals say so; more"
         " clients would tell."
     )
 
@@ -536,7 +536,7 @@ def doubt_scores(table: ScoreTable, counts: NDArray[np.intp]) -> list[Doubt]:
     clients = int(table.places.max()) + 1
     if clients < 10:
         said.append(
-            Doubt("few clients", f"there are {clients} clients: how they differ is hardly known")
+            Doubt("few clients", f"there are {clients} clients: how they differ is poorly known")
         )
     if counts.min() < 10:
         rare = table.classes[int(np.argmin(counts))]

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.stats
+from numpy.typing import NDArray
 
 from fedasym.advisor.class_estimates import AdjustedClient, ClassLook, ClassMoments, combine_moments
 from fedasym.advisor.class_statistics import (
@@ -267,7 +268,7 @@ class NoisedSums:
     @property
     def bytes(self) -> int:
         """What a client's statistics take: 8 bytes per number of votes and sums."""
-        return 8 * (len(STATISTICS) * POWERS.size + self.sums.shape[1])
+        return 8 * (len(STATISTICS) * int(POWERS.size) + self.sums.shape[1])
 
     def without(self, group: int) -> NoisedSums:
         """All groups but one."""
@@ -322,10 +323,10 @@ def estimate_from_sums(noised: NoisedSums) -> tuple[Estimates, float]:
     square, spread, aspect = map(float, about)
     flat = bool(np.quantile(point[1] + (moves @ axes.T)[:, 1], 0.025) <= 0)
     draws[:, 2] = np.maximum(draws[:, 2], draws[:, 1])
-    return (
-        Estimates(*map(float, point), draws, log_normal(square, spread), "sums with noise", flat),
-        aspect,
-    )
+    noise2, radius2, norm2 = map(float, point)
+    spectrum = log_normal(square, spread)
+    found = Estimates(noise2, radius2, norm2, draws, spectrum, "sums with noise", flat)
+    return found, aspect
 
 
 def log_normal(mean: float, mean_square: float) -> Spectrum:
@@ -358,7 +359,7 @@ def add_statistics(
 
 
 def play_noised_sums(
-    data: ClientData, budget: Privacy, draw: Callable[[tuple[int, ...]], Array]
+    data: ClientData, budget: Privacy, draw: Callable[[tuple[int, ...]], NDArray[Any]]
 ) -> NoisedSums:
     """Votes and sums of a federation on one machine; draw: standard normal noise of a shape."""
     vote_noise, sum_noise = split_budget(budget)

@@ -106,9 +106,9 @@ def privacy_sentence(advice: Advice, about: PrivateSharing) -> str:
         )
     verdict = "it does not pay" if np.isinf(about.pays) else f"it would pay {many}"
     return (
-        f"{budget} sharing is too dear: {about.algorithm} would have {private} instead of {plain},"
-        f" and each client alone has {alone}, which costs no privacy. With clients like these"
-        f" {verdict}."
+        f"{budget} sharing costs too much: {about.algorithm} would have {private} instead"
+        f" of {plain}, and each client alone has {alone}, which costs no privacy. With clients"
+        f" like these {verdict}."
     )
 
 
@@ -403,6 +403,8 @@ def score_page(advice: Advice) -> str:
         lost = f"{three_digits(row.log_loss.value):>10}{interval_text(row.log_loss):>24}"
         right = f"{row.accuracy.value:>11.1%}{percent_interval(row.accuracy):>18}"
         lines.append(f"{mark} {row.algorithm:<13}{lost}{right}")
+    if advice.gain is not None:
+        lines += ["", fill_lines(advice.gain.sentence, "")]
     check = fill_lines(f"To prove this wrong: {advice.confirm}", "")
     return "\n".join([*lines, *doubt_lines(advice), "", check])
 

@@ -200,7 +200,7 @@ def advise(
         A file or folder of client data: Parquet, safetensors, CSV, .npz, LEAF's JSON, HDF5, SQLite;
         or shops, a drawn table that comes with fedasym.
     algorithms
-        Some to look at beside the paper's, separated by commas: registered names, or module:name.
+        More algorithms beside the paper's, separated by commas: registered names, or module:name.
     plot
         Draw what is expected, with intervals, to this file (.png, .svg or .pdf).
     json
@@ -210,7 +210,7 @@ def advise(
     report
         Write the page as HTML to this file.
     what_if
-        End in what would be with other numbers of samples and clients.
+        Also say what other numbers of samples and clients would give.
     federated
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it.
@@ -218,7 +218,7 @@ def advise(
         A privacy budget of training: where it makes sharing too dear, clients learn alone.
         Regression.
     delta
-        Of the privacy budgets; well below 1/clients.
+        Failure probability of the privacy budgets; well below 1/clients.
     statistics_epsilon
         A privacy budget of the advice itself: its statistics are sums with noise. Regression.
     """
@@ -302,7 +302,7 @@ def what_if(
     where = None if save is None else double.save(save)
     if not output.json:
         print(f"{double}\n")
-    with show_progress("Nothing is kept of what was drawn.") as progress:
+    with show_progress("What was drawn is not kept.") as progress:
         found = fa.what_if(
             double, vary or None, names(algorithms), draws=draws, seed=seed, progress=progress
         )
@@ -447,9 +447,9 @@ def deploy(
     noise_multiplier
         Instead of epsilon: the noise, in units of the clip.
     delta
-        Of the privacy budget, 1e-6 by default; well below 1/clients.
+        Failure probability of the privacy budget, 1e-6 by default; well below 1/clients.
     clip
-        Length to which each client's update is cut.
+        Length to which each client's update is clipped.
     sampling
         poisson (default), or fixed for cohorts of a fixed size, of which the same noise protects
         less.
@@ -516,11 +516,11 @@ def run_node(
     root_certificates
         The certificate of the authority that signed the SuperLink's.
     key
-        This node's private key, whose public one is registered there.
+        This node's private key; the public one is registered with the SuperLink.
     insecure
         Without TLS and keys: to try things out on one machine.
     port
-        Where the node's own processes talk to it, on 127.0.0.1; two nodes of a machine need two.
+        Port on 127.0.0.1 for the node's own processes; two nodes on one machine need two.
     """
     if find_spec("flwr") is None:
         raise MissingPackage(f"a node needs flwr: {EXTRA}")

@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import ndtr
 
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
@@ -353,6 +352,8 @@ def cut_lengths(clip: Array, length: Array, spread: Array | float) -> tuple[Arra
 
     With all of one length it is all or none of them, and min(1, clip/length).
     """
+    from scipy.special import ndtr  # predictions without a clip start without SciPy
+
     with np.errstate(divide="ignore", invalid="ignore"):
         c = np.asarray(clip / length)
         least = np.minimum(c, 1.0)
@@ -456,7 +457,7 @@ def advance_energies(
     common = moments.through(parts[0] + parts[1]).sum(-1)
     square = common + own.total.sum(-1)
     length = np.sqrt(square)
-    spread = 0.0
+    spread: Array | float = 0.0
     if rule.lengths is not None:
         spread = rule.lengths.spread(square, common, own.noise.sum(-1))
     short, factor = cut_lengths(rule.clip, length, spread)

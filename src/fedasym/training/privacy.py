@@ -89,7 +89,7 @@ def check_private(algorithm: Algorithm, privacy: Privacy) -> None:
     """Refuse clips that are left open, and algorithms whose clients send more than one model."""
     if privacy.clip is None and privacy.quantile is None:
         raise InvalidInput(
-            "privacy has no clip: give the length to which updates are cut (fa.rounds finds the"
+            "privacy has no clip: give the length to which updates are clipped (fa.rounds finds the"
             " best for a population), or quantile=0.5 for one that adapts"
         )
     more = algorithm.server.keeps_client() or algorithm.server.reads_sums

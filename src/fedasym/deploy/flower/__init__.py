@@ -290,15 +290,15 @@ CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items
     "protocol": "text: as the paper says; code: as its released code does",
     "intercept": "whether heads have one, shared and personal",
     "precision": "of the heads that are sent, float32 or float64",
-    "min-nodes": "the run begins when so many nodes are there",
+    "min-nodes": "the run begins when this many nodes are connected",
     "timeout": "seconds that a round waits for replies, and a run for nodes that are at fault",
-    "outlier-bound": "a change longer than so many medians of the round is shortened; 0: never",
+    "outlier-bound": "changes above this many times the round's median are shortened; 0: never",
     "privacy": "none; central: the server adds noise; local: every node does, before it sends",
     "epsilon": "privacy budget of all rounds together; 0: noise-multiplier says it",
     "noise-multiplier": "instead of epsilon: the noise, in units of the clip",
-    "delta": "of the privacy budget; well below 1/clients",
-    "clip": "length to which each client's update is cut, where there is privacy",
-    "sampling": "of private cohorts: poisson, or fixed, of which the same noise protects less",
+    "delta": "failure probability of the privacy budget; well below 1/clients",
+    "clip": "length to which each client's update is clipped, where there is privacy",
+    "sampling": "of private cohorts: poisson, or fixed, which the same noise protects less",
     "save-every": "rounds after which the server saves its state and the shared head; 0: none",
     "resume": "go on after the last saved round, where there is one",
     "statistics-epsilon": "privacy budget of the statistics that nodes send; 0: without noise",
@@ -390,9 +390,7 @@ def package_name(folder: Path) -> str:
 
 def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     """The algorithm that an app is to train."""
-    if isinstance(what, str) and ":" not in what and what.partition("(")[0] not in REGISTRY:
-        raise unknown_name("algorithm", what, (*REGISTRY, ADVISE))
-    return find_algorithm(find(what))
+    return find_algorithm(find(what, others=[ADVISE]))
 
 
 def import_beside(what: str) -> str:
