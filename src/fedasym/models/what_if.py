@@ -407,7 +407,10 @@ def crossing_sentences(found: WhatIf) -> list[str]:
                 continue
             words = "local training" if name.startswith("local") else name
             points = [found.at(quantity, value, name) for value in values]
-            said.append(compare_points(points, quantity, words))
+            sentence = compare_points(points, quantity, words)
+            if sentence.startswith("local"):  # names of algorithms begin as they are
+                sentence = sentence[0].upper() + sentence[1:]
+            said.append(sentence)
     return said
 
 
@@ -492,6 +495,7 @@ def growth_sentences(found: WhatIf) -> list[str]:
         f" clients by {shown['clients']}"
     )
     if abs(gains["samples"] - gains["clients"]) <= SURE * np.sqrt(error2):
-        return [f"Recruit clients or collect samples? {told}: within the luck of the draws."]
+        unclear = f"{told.capitalize()}: within the luck of the draws."
+        return [f"Recruit clients or collect samples? {unclear}"]
     first = "Collect samples" if gains["samples"] > gains["clients"] else "Recruit clients"
     return [f"{first} first: {told}."]
