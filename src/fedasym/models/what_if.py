@@ -337,8 +337,8 @@ def points_of(
     for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         luck = luck_of([each[place] for each in scores])
         wide = SURE * np.sqrt(luck**2 + errors[kind] ** 2 + off[kind] ** 2)
-        ends = np.clip([means[place] - wide, means[place] + wide], 0.0, None)
-        ends = np.minimum(ends, 1.0) if double.classes is not None else ends
+        most = np.inf if double.classes is None else 1.0
+        low, high = np.clip([means[place] - wide, means[place] + wide], 0.0, most).tolist()
         paired: tuple[float | None, float | None] = None, None
         if base is not None and place != base:
             ahead = means[place] - means[base]
@@ -349,9 +349,7 @@ def points_of(
                 -ahead if double.classes is None else ahead,
                 float(np.sqrt(paired_luck**2 + real**2 + apart**2)),
             )
-        found.append(
-            WhatIfPoint(quantity, at, name, means[place], *map(float, ends), luck, *paired)
-        )
+        found.append(WhatIfPoint(quantity, at, name, means[place], low, high, luck, *paired))
     return found
 
 
