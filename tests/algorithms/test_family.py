@@ -10,6 +10,8 @@ from sklearn.linear_model import Ridge as Pooled
 
 import fedasym as fa
 from fedasym.algorithms import Algorithm, Descend, Keep, Meta, ModelMixture, Moreau, Ridge
+from fedasym.algorithms.family import FAMILY, verbs_of
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.exact.class_clients import (
     draw_class_client,
@@ -41,11 +43,14 @@ def near(row, dimension):
 
 @pytest.mark.parametrize("member", [True, False])
 def test_limits_agree_with_exact_algebra(member):
+    """Every algorithm that has a name and a limit: clients are drawn, and systems solved."""
     own = Algorithm("mixed", fa.algorithms.Average(), ModelMixture(0.4, own_ridge=0.5))
-    names = ["fedprox", "fedavg(local_steps=5)", "apfl", "maml_fo", own]
-    told = {"dimension": 120, "clients": 6, "trials": 6, "member": member}
-    for row in fa.simulate(WORLD, algorithms=names, **told).values():
-        assert near(row, 120)
+    every = [each for each in REGISTRY.values() if "simulate" in verbs_of(each)]
+    names = [each for each in every if not each.alias_of]
+    assert {"ifca", "pfedme_ridge", "rtfa_directed", "scaffold"} <= {each.name for each in names}
+    told = {"dimension": 120, "clients": 9, "trials": 6, "member": member}
+    for row in fa.simulate(WORLD, algorithms=[*names, own], **told).values():
+        assert near(row, 120), row.algorithm
 
 
 def test_mixtures_have_limits_for_any_covariance():
@@ -87,8 +92,10 @@ def test_a_ridge_by_direction():
         assert found[named].loss == pytest.approx(found["rtfa_directed"].loss, rel=1e-12)
     drawn = fa.predict(world, "rtfa_directed", method="simulate")["rtfa_directed"]
     assert drawn.loss == pytest.approx(found[named].loss, abs=3 * drawn.error + drawn.loss / 100)
-    few = fa.simulate(world, algorithms=["rtfa", "rtfa_directed"], clients=8, dimension=100)
-    assert all(near(row, 50) for row in few.values())
+    for member in (True, False):
+        told = {"clients": 8, "dimension": 100, "member": member}
+        few = fa.simulate(world, algorithms=["rtfa", "rtfa_directed"], **told)
+        assert all(near(row, 50) for row in few.values())
     with pytest.raises(NoFormula, match="clients that differ"):
         fa.predict([WORLD, WORLD], "rtfa_directed")
 
@@ -275,9 +282,7 @@ def test_the_likeliest_power_is_near_the_true_one():
 # Training
 
 
-@pytest.mark.parametrize(
-    "name", ["fedprox", "fedavg(local_steps=2)", "apfl", "fedavg_ridge", "pfedme_ridge"]
-)
+@pytest.mark.parametrize("name", sorted({*FAMILY} - {"rtfa_directed"}))  # which has its own test
 def test_steps_agree_with_the_twin(name):
     clients = federation()
     as_twin(fa.train(name, clients, **DOUBLE), clients)

@@ -504,5 +504,8 @@ def class_client_gains(
     if any(row.contradicted for row in rows):  # then the samples say how much is gained on average
         gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
     wide = seen.probes.measured(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
-    about = (seen.clients, seen.sizes, seen.dimension, ridges.shared, gains, wide)
-    return accuracy_gains(*about, seen.probes, seen.places, held_only)
+    sizes, places = seen.sizes, seen.places
+    if seen.listed is not None and len(seen.listed) < len(sizes):
+        sizes, gains, places = sizes[seen.listed], gains[seen.listed], list(range(len(places)))
+    about = (seen.clients, sizes, seen.dimension, ridges.shared, gains, wide)
+    return accuracy_gains(*about, seen.probes, places, held_only)

@@ -378,7 +378,7 @@ def describe_agreement(found: list[Row], merged: int | None = None) -> str:
     levels = f"advised accuracies are off by at most {off:.1f} points"
     if merged is not None:
         levels = (
-            f"advised are accuracies in a coarser task, the {MOST_CLASSES - 1} commonest of"
+            f"advised accuracies are for a coarser task, the {MOST_CLASSES - 1} commonest of"
             f" {merged:,} classes and one of all others, so that only their order can be compared"
         )
     order = f"Of {len(pairs)} pairs {same} are in the measured order; {levels}."

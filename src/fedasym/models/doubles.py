@@ -214,7 +214,7 @@ class Double:
         told: dict[str, Any] = {"intercept": self.intercept, "names": self.names}
         if isinstance(self.laws, NumberLaws):
             if alpha is not None:
-                raise InvalidInput("alpha is given, and the labels are numbers: leave it out")
+                raise InvalidInput("alpha is given, but the labels are numbers: leave it out")
             rows: tuple[Any, ...] = self.laws.draw(m, sizes, seed, self.scales)
         else:
             shares = self._draw_shares(like, alpha, rng)

@@ -279,8 +279,8 @@ def check_filter(stage: ClientStage, gamma: float, spectrum: Spectrum) -> None:
     values = filter_values(stage, x)
     if not np.all(np.isfinite(values)):
         raise InvalidInput(
-            f"keep(x) of {name} is not finite at eigenvalues from {low:.3g} to {high:.3g}: mend the"
-            " stage"
+            f"keep(x) of {name} is not finite at eigenvalues from {low:.3g} to {high:.3g}: correct"
+            " the stage"
         )
     if gamma * spectrum.rank > 1:
         (nothing,) = filter_values(stage, np.zeros(1))
