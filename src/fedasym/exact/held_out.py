@@ -491,9 +491,9 @@ def leave_out(outputs: Rows, A: Rows, Y: Rows, held: Array) -> Rows:
     Where unknowns are many, classes are taken one by one, each with its own curvature P (1 - P).
     """
     P = softmax(outputs.astype(float), axis=1)
-    A = A.astype(float)
+    axes = np.asarray(A, dtype=float)
     step = step_of_classes if A.shape[1] * (P.shape[1] - 1) > MOST_UNKNOWNS else step_of_all
-    return np.asarray(outputs + step(P, A, P - Y, held), dtype=outputs.dtype)
+    return np.asarray(outputs + step(P, axes, P - Y, held), dtype=outputs.dtype)
 
 
 def step_of_all(P: Array, A: Array, g: Array, held: Array) -> Array:

@@ -180,7 +180,7 @@ class Double:
         pick = np.zeros(len(self.goal))
         pick[best[kind]] += 1
         pick[best[other]] -= 1
-        return float(np.sqrt(max(pick @ self.goal_covariance @ pick, 0.0)))
+        return float(np.sqrt(max(float(pick @ self.goal_covariance @ pick), 0.0)))
 
     @property
     def resamples(self) -> bool:

@@ -337,8 +337,8 @@ def points_of(
     for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         luck = luck_of([each[place] for each in scores])
         wide = SURE * np.sqrt(luck**2 + errors[kind] ** 2 + off[kind] ** 2)
-        ends = np.clip([means[place] - wide, means[place] + wide], 0.0, None)
-        ends = np.minimum(ends, 1.0) if double.classes is not None else ends
+        most = np.inf if double.classes is None else 1.0
+        low, high = np.clip([means[place] - wide, means[place] + wide], 0.0, most).tolist()
         paired: tuple[float | None, float | None] = None, None
         if base is not None and place != base:
             ahead = means[place] - means[base]
@@ -349,9 +349,7 @@ def points_of(
                 -ahead if double.classes is None else ahead,
                 float(np.sqrt(paired_luck**2 + real**2 + apart**2)),
             )
-        found.append(
-            WhatIfPoint(quantity, at, name, means[place], *map(float, ends), luck, *paired)
-        )
+        found.append(WhatIfPoint(quantity, at, name, means[place], low, high, luck, *paired))
     return found
 
 
@@ -407,7 +405,10 @@ def crossing_sentences(found: WhatIf) -> list[str]:
                 continue
             words = "local training" if name.startswith("local") else name
             points = [found.at(quantity, value, name) for value in values]
-            said.append(compare_points(points, quantity, words))
+            sentence = compare_points(points, quantity, words)
+            if sentence.startswith("local"):  # names of algorithms begin as they are
+                sentence = sentence[0].upper() + sentence[1:]
+            said.append(sentence)
     return said
 
 
@@ -492,6 +493,7 @@ def growth_sentences(found: WhatIf) -> list[str]:
         f" clients by {shown['clients']}"
     )
     if abs(gains["samples"] - gains["clients"]) <= SURE * np.sqrt(error2):
-        return [f"Recruit clients or collect samples? {told}: within the luck of the draws."]
+        unclear = f"{told.capitalize()}: within the luck of the draws."
+        return [f"Recruit clients or collect samples? {unclear}"]
     first = "Collect samples" if gains["samples"] > gains["clients"] else "Recruit clients"
     return [f"{first} first: {told}."]
