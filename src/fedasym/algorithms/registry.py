@@ -361,6 +361,7 @@ def averaging_twin(algorithm: Algorithm) -> Algorithm:
     )
 
 
+SHARES = "fedavg_share"  # one model for all, with clients' class shares
 SHARED = "_share"  # behind the name of an algorithm: clients add their class shares
 
 
@@ -494,12 +495,17 @@ def register(algorithm: Algorithm) -> Algorithm:
     return REGISTRY.register(algorithm)
 
 
-def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
+def find(
+    entry: Any, more: Mapping[str, Algorithm] | None = None, others: Iterable[str] = ()
+) -> Algorithm:
     """The algorithm meant: an object, a registered name, or a `module:name` to import.
 
-    "share(rtfa)" or "rtfa_share" is an algorithm whose clients also add their class shares.
-    more: algorithms that have a name here alone.
+    "share(rtfa)" or "rtfa_share" is an algorithm whose clients also add their class shares. Names
+    may be written as papers do. more: algorithms that have a name here alone. others: what else a
+    caller knows by name, for the refusal.
 
+    >>> find("Per-FedAvg").name, find("FedAvg(local_steps=20)").server.local_steps
+    ('per_fedavg', 20)
     >>> find("rtfa").words, find("fedasym.algorithms.registry:REGISTRY")  # doctest: +ELLIPSIS
     Traceback (most recent call last):
     fedasym.InvalidInput: algorithm is 'fedasym.algorithms.registry:REGISTRY': it is a ...
@@ -511,22 +517,26 @@ def find(entry: Any, more: Mapping[str, Algorithm] | None = None) -> Algorithm:
     if isinstance(entry, str) and more is not None and entry in more:
         return more[entry]
     if isinstance(entry, str) and entry.startswith("share(") and entry.endswith(")"):
-        return with_shares(find(entry[len("share(") : -1].strip(), more))
+        return with_shares(find(entry[len("share(") : -1].strip(), more, others))
     if isinstance(entry, str) and entry.endswith(")") and "(" in entry:
-        return read_call(entry, more)
-    if not isinstance(entry, str) or entry not in REGISTRY:
-        raise unknown_name("algorithm", entry, (*REGISTRY, *(more or ())))
-    return REGISTRY[entry]
+        return read_call(entry, more, others)
+    for name in (entry, entry.lower().replace("-", "_")) if isinstance(entry, str) else ():
+        if name in REGISTRY:
+            return REGISTRY[name]
+    raise unknown_name("algorithm", entry, (*REGISTRY, *(more or ()), *others))
 
 
-def read_call(entry: str, more: Mapping[str, Algorithm] | None) -> Algorithm:
+def read_call(
+    entry: str, more: Mapping[str, Algorithm] | None = None, others: Iterable[str] = ()
+) -> Algorithm:
     """An algorithm with settings of its own: "fedprox(penalty=1)", "fedavg(local_steps=20)".
 
-    >>> read_call("fedavg(local_steps=20)", None).server.local_steps
+    >>> read_call("fedavg(local_steps=20)").server.local_steps
     20
     """
     base, _, inside = entry[:-1].partition("(")
-    algorithm = find(base.strip(), more)
+    algorithm = find(base.strip(), more, others)
+    base = algorithm.name
     values: dict[str, float] = {}
     for part in filter(str.strip, inside.split(",")):
         name, equals, text = (each.strip() for each in part.partition("="))

@@ -106,7 +106,9 @@ def unknown_name(
     import difflib  # only a misspelling needs it
 
     allowed = list(allowed)
-    near = difflib.get_close_matches(str(name), allowed, n=2, cutoff=0.5)
+    lower = {each.lower(): each for each in allowed}  # capitals are not what a name is known by
+    matches = difflib.get_close_matches(str(name).lower(), lower, n=2, cutoff=0.5)
+    near = [lower[each] for each in matches]
     hint = f"did you mean {' or '.join(near)}? " if near else ""
     return error(f"unknown {kind} {name!r}: {hint}choose from {', '.join(allowed)}")
 
