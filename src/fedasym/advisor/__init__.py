@@ -390,8 +390,8 @@ def advise_with_noise(
         )
     if are_classes(data, y, task):
         raise InvalidInput(
-            "statistics_privacy is for labels that are numbers: with classes leave it out, or take"
-            " the classes as numbers (task='regression')"
+            "statistics_privacy is for labels that are numbers: with classes leave it out, or ask"
+            " about least-squares heads, one class against the others (task='regression')"
         )
     if flag("what_if", what_if):
         raise InvalidInput(
@@ -406,7 +406,12 @@ def advise_with_noise(
     read = replace(read, live=np.ones_like(read.live), basis=None)
     with few_threads(read.dimension):
         noised = play_noised_sums(read, budget, draw_secret_noise)
-        return advise_sums(noised, levelled, beside)
+        advice = advise_sums(noised, levelled, beside)
+    recipe = data.recipe if isinstance(data, Federation) else None
+    if recipe is None:
+        return advice
+    scaled = Doubt("columns", "how the table's columns were scaled and coded is not counted.")
+    return replace(advice, columns=str(recipe), doubts=(*advice.doubts, scaled))
 
 
 def advise_sums(noised: NoisedSums, intercept: bool, beside: Sequence[Algorithm] = ()) -> Advice:

@@ -455,7 +455,9 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     if advice.metric is not LOSS:
         raise InvalidInput(
             f"epsilon is {number(budget.epsilon)}: what privacy costs is predicted for labels that"
-            " are numbers; train privately beside a plain run, and compare (fa.train with privacy)"
+            " are numbers. Least-squares heads on one-hot labels are such a regression"
+            " (docs/choose.md, which epsilon); otherwise train privately beside a plain run, and"
+            " compare (fa.train with privacy)"
         )
     about = advice.population
     world = about.world

@@ -27,6 +27,7 @@ from typing import Any
 import numpy as np
 import scipy.linalg
 import scipy.stats
+from numpy.typing import NDArray
 
 from fedasym.advisor.class_estimates import AdjustedClient, ClassLook, ClassMoments, combine_moments
 from fedasym.advisor.class_statistics import (
@@ -39,7 +40,12 @@ from fedasym.advisor.class_statistics import (
     sample_axes,
 )
 from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
-from fedasym.advisor.estimates import Estimates, estimate_by_moments, estimate_by_products
+from fedasym.advisor.estimates import (
+    LEAST_SHARE,
+    Estimates,
+    estimate_by_moments,
+    estimate_by_products,
+)
 from fedasym.advisor.moments import add_products, fit_variances
 from fedasym.advisor.statistics import Summary, axes_of, spectrum_of, tails_of
 from fedasym.core.errors import InvalidInput
@@ -227,8 +233,9 @@ def choose_bounds(votes: Array, deviation: float) -> Array:
     sure = votes > max(SURE_VOTES * deviation, 0.5)
     if not sure.any(1).all():
         raise InvalidInput(
-            f"noise of deviation {deviation:.3g} hides what the clients voted for: give a larger"
-            " epsilon for the statistics, or more clients"
+            f"noise of deviation {deviation:.3g} hides what the clients voted for, which takes more"
+            f" than {SURE_VOTES * deviation:.0f} clients that are alike: give a larger epsilon for"
+            " the statistics, or more clients"
         )
     last = POWERS.size - 1 - np.argmax(sure[:, ::-1], axis=1)
     return np.asarray(2.0 ** POWERS[last])
@@ -261,7 +268,7 @@ class NoisedSums:
     @property
     def bytes(self) -> int:
         """What a client's statistics take: 8 bytes per number of votes and sums."""
-        return 8 * (len(STATISTICS) * POWERS.size + self.sums.shape[1])
+        return 8 * (len(STATISTICS) * int(POWERS.size) + self.sums.shape[1])
 
     def without(self, group: int) -> NoisedSums:
         """All groups but one."""
@@ -285,7 +292,8 @@ class NoisedSums:
         spread = max((squares - scale**2 * aspect) / (1 + aspect / d), scale**2)
         three = 1 - 2 * NOISE_RATIO * two - NOISE_RATIO**2 * one  # of w z^2
         room = one * three - two**2
-        top = max(energy, 0.0) / max(one, 1e-12)  # noise^2, if nothing else were there
+        # noise^2, if nothing else were there
+        top = max(energy, 1e-12 * self.bounds[5]) / max(one, 1e-12)
         noise2, norm2 = top, 0.0
         if room > 0:
             noise2 = float(np.clip((three * energy - two * slope) / room, 1e-6 * top, top))
@@ -294,8 +302,9 @@ class NoisedSums:
         total = vectors.sum(0)
         pairs = m**2 - float(self.clients @ self.clients)
         apart = (float(total @ total) - float((vectors**2).sum())) / pairs
-        shared2 = float(np.clip(apart / spread, 0, norm2))
-        return np.array([noise2, norm2 - shared2, norm2]), np.array([scale, spread, aspect])
+        norm2 = max(norm2, LEAST_SHARE * noise2 / scale)
+        radius2 = float(np.clip(norm2 - apart / spread, LEAST_SHARE * norm2, norm2))
+        return np.array([noise2, radius2, norm2]), np.array([scale, spread, aspect])
 
 
 def estimate_from_sums(noised: NoisedSums) -> tuple[Estimates, float]:
@@ -314,10 +323,10 @@ def estimate_from_sums(noised: NoisedSums) -> tuple[Estimates, float]:
     square, spread, aspect = map(float, about)
     flat = bool(np.quantile(point[1] + (moves @ axes.T)[:, 1], 0.025) <= 0)
     draws[:, 2] = np.maximum(draws[:, 2], draws[:, 1])
-    return (
-        Estimates(*map(float, point), draws, log_normal(square, spread), "sums with noise", flat),
-        aspect,
-    )
+    noise2, radius2, norm2 = map(float, point)
+    spectrum = log_normal(square, spread)
+    found = Estimates(noise2, radius2, norm2, draws, spectrum, "sums with noise", flat)
+    return found, aspect
 
 
 def log_normal(mean: float, mean_square: float) -> Spectrum:
@@ -350,7 +359,7 @@ def add_statistics(
 
 
 def play_noised_sums(
-    data: ClientData, budget: Privacy, draw: Callable[[tuple[int, ...]], Array]
+    data: ClientData, budget: Privacy, draw: Callable[[tuple[int, ...]], NDArray[Any]]
 ) -> NoisedSums:
     """Votes and sums of a federation on one machine; draw: standard normal noise of a shape."""
     vote_noise, sum_noise = split_budget(budget)

@@ -252,7 +252,7 @@ class ShardedFederation(Federation):
     def take(self, places: Any) -> Federation:
         """Some clients in memory, by their places, in that order."""
         where = client_places(places, len(self))
-        found = read_clients(self, where)
+        found = read_client_arrays(self, where)
         return Federation.of_checked(
             **found,
             clients=self.clients.take(where) if isinstance(self.clients, ClientNames) else (),
@@ -470,7 +470,7 @@ def check_index(federation: ShardedFederation) -> None:
         raise InvalidInput("split leaves no training sample at all: give at least one client one")
 
 
-def read_clients(federation: ShardedFederation, places: NDArray[np.intp]) -> dict[str, Any]:
+def read_client_arrays(federation: ShardedFederation, places: NDArray[np.intp]) -> dict[str, Any]:
     """The arrays of some clients, read run by run: clients that lie side by side are one read."""
     sizes, starts = federation.sizes, federation.starts
     counts = sizes[places]

@@ -143,7 +143,7 @@ def piece_rows(piece: Piece, run: History) -> list[dict[str, Any]]:
     if piece.stage in (SEEDS, SPLITS):
         columns = run.client_columns()
         rows[-1] |= {
-            f"client_{name}": columns[name].astype(float).tolist()
+            f"client_{name}": pl.Series(columns[name].astype(float))
             for name in CLIENT_STATISTICS[run.task]
         }
     return rows

@@ -288,23 +288,37 @@ def take_trajectories(array: Array, places: Sequence[int]) -> Array:
 class Question:
     """What is asked of all clients, block by block, and its answer once all are asked."""
 
-    def __init__(self, ask: Callable[..., list[ScoredPart]], rates: Sequence[Sized]) -> None:
+    def __init__(
+        self, ask: Callable[..., list[ScoredPart]], rates: Sequence[Sized], clients: int
+    ) -> None:
         """rates: (trajectories, configurations)."""
-        self.asked, self.shape, self.clients = ask, (len(rates), len(rates[0])), 0
-        self.parts: list[ScoredPart] = []
+        self.asked, self.shape, self.clients = ask, (len(rates), len(rates[0])), clients
+        self.waiting: list[ScoredPart] = []
+        self.everyone: Scores | None = None
 
-    def ask(self, block: Block) -> list[ScoredPart]:
-        """What a block's clients answer."""
-        return self.asked(block=block)
+    def ask(self, block: Block) -> None:
+        """Ask a block's clients; those before must have answered by then, so that two are at work
+        at most.
+        """
+        before, self.waiting = self.waiting, self.asked(block=block)
+        self.take_down(before)
 
     def answer(self) -> Scores:
         """The scores of all clients; waits for them."""
-        first = np.asarray(self.parts[0][2])
-        everyone = np.empty((len(first), self.clients, *self.shape, *first.shape[4:]), first.dtype)
-        for members, some, found in self.parts:
-            part = np.asarray(found)[:, : len(members), :, : some.stop - some.start]
-            everyone[:, members, :, some] = part
-        return everyone
+        self.take_down(self.waiting)
+        self.waiting = []
+        assert self.everyone is not None
+        return self.everyone
+
+    def take_down(self, parts: Sequence[ScoredPart]) -> None:
+        """Wait for these answers, and keep them where all of them are."""
+        for members, some, scores in parts:
+            found = np.asarray(scores)
+            if self.everyone is None:
+                shape = (len(found), self.clients, *self.shape, *found.shape[4:])
+                self.everyone = np.empty(shape, found.dtype)
+            part = found[:, : len(members), :, : some.stop - some.start]
+            self.everyone[:, members, :, some] = part
 
 
 def members_within(group: NDArray[np.intp], block: Block) -> NDArray[np.intp]:
@@ -344,7 +358,8 @@ class Tester:
         All that is asked of a block of clients is asked while it is there.
         """
         still = [[STILL]] * len(slab.trajectories)
-        kept = Question(partial(self.scores, KEEP, slab.draws, shared, still, rounds[:1]), still)
+        m = len(self.sizes.training)
+        kept = Question(partial(self.scores, KEEP, slab.draws, shared, still, rounds[:1]), still, m)
         asked = [kept]
         measured: list[tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]] = []
         for stages, places in join_stages(slab, alone=self.server.alone):
@@ -366,7 +381,8 @@ class Tester:
                     lambda leaf, at=places: take_trajectories(leaf, at), memory.clients
                 )
                 told = (slab.draws, wanted, mine, rates, rounds[-1], longest, numbers)
-                question = Question(partial(self.kept_scores, *told), [each[:1] for each in rates])
+                one = [each[:1] for each in rates]
+                question = Question(partial(self.kept_scores, *told), one, m)
                 asked.append(question)
                 measured.append((stages, places, [question.answer]))
                 continue
@@ -380,12 +396,14 @@ class Tester:
                 )
             told_too = (longest, slab.draws, wanted, rates)
             questions = [
-                Question(partial(self.scores, *told_too, moment, passes, numbers, common), rates)
+                Question(partial(self.scores, *told_too, moment, passes, numbers, common), rates, m)
                 for moment in moments
             ]
             asked += questions
             measured.append((stages, places, [question.answer for question in questions]))
-        self.ask_blocks(asked)
+        for block in self.schedule.loader.blocks():
+            for question in asked:
+                question.ask(block)
 
         def collect(outcomes: list[list[RunOutcome]]) -> None:
             heads = self.real(shared)
@@ -420,22 +438,6 @@ class Tester:
                                     outcomes[job][seed].head = heads[row, place]
 
         return collect
-
-    def ask_blocks(self, asked: Sequence[Question]) -> None:
-        """Ask all clients, a block after the other; at most two blocks are at work."""
-        before: list[Array] = []
-        for block in self.schedule.loader.blocks():
-            parts_before = [len(question.parts) for question in asked]
-            for question in asked:
-                question.parts += question.ask(block)
-            jax.block_until_ready(before)
-            before = [
-                scores
-                for question, first in zip(asked, parts_before, strict=True)
-                for _, _, scores in question.parts[first:]
-            ]
-        for question in asked:
-            question.clients = len(self.sizes.training)
 
     @property
     def begins_elsewhere(self) -> bool:
