@@ -40,6 +40,7 @@ from fedasym.advisor.class_estimates import (
     plain_estimates,
 )
 from fedasym.advisor.class_predictions import (
+    has_accuracy,
     predict_beside,
     predict_class_accuracies,
     predict_stopping,
@@ -69,7 +70,7 @@ from fedasym.advisor.estimates import (
     weights_by_feature,
 )
 from fedasym.advisor.federated import ClassSummary, combine_summaries, look_at_summaries
-from fedasym.advisor.mixed import advise_mixed, advise_scored
+from fedasym.advisor.mixed import advise_mixed, advise_scored, has_filters
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
     ClientLevels,
@@ -83,14 +84,20 @@ from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import SHARES, SIMPLEST, requested_algorithms, resolve
+from fedasym.algorithms.registry import (
+    SHARES,
+    SIMPLEST,
+    asks_for_all,
+    requested_algorithms,
+    resolve,
+)
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
 from fedasym.data.splits import TRAIN
-from fedasym.exact.classes import ClassFit, fit_classes
+from fedasym.exact.classes import ClassFit, fit_classes, is_covered
 from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
@@ -126,7 +133,7 @@ def advise(
     intercept: whether models have one, shared and personal; by default as the Federation says, and
         yes for arrays.
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
-        (few features: fitted).
+        (few features: fitted); "all": every one that can be.
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
         dear, clients are advised to learn alone, and told from how many on sharing would pay.
         The statistics of the advice itself are not counted. Labels that are numbers.
@@ -167,6 +174,9 @@ def advise(
     ]
     if are_classes(data, y, task):  # class shares are measured in any case
         beside = [each for each in beside if each.correction is None]
+    every = asks_for_all(algorithms)
+    if every:
+        beside = [each for each in beside if each.correction is None]
     beside = resolve(beside, None, MAML_STEP) if beside else []
     if (
         isinstance(data, Sequence)
@@ -183,7 +193,7 @@ def advise(
                 " samples"
             )
         return advise_sent(data, beside)
-    advice = advise_samples(data, y, clients, task, intercept, beside)
+    advice = advise_samples(data, y, clients, task, intercept, beside, every)
     if flag("what_if", what_if):
         advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
@@ -209,8 +219,9 @@ def advise_samples(
     task: str | None,
     intercept: bool | None,
     beside: Sequence[Algorithm],
+    every: bool,
 ) -> Advice:
-    """Advice from the samples themselves."""
+    """Advice from the samples themselves; every: `beside` are all, and those that can be stay."""
     federation = data if isinstance(data, Federation) else None
     told = None if federation is None else federation.intercept
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
@@ -221,11 +232,14 @@ def advise_samples(
         sequences = federation is not None and federation.sequences
         with few_threads(classes.data.dimension):
             if not sequences and are_few_classes(classes, free):
+                beside = [each for each in beside if not every or is_covered(each)]
                 return advise_scored(classes, *named, free, notes, beside)
+            beside = [each for each in beside if not every or has_accuracy(each, classes.count)]
             return advise_classes(classes, beside)
     numbers = read_clients(data, y, clients)
     with few_threads(numbers.dimension):
         if are_few(numbers, free):
+            beside = [each for each in beside if not every or has_filters(each)]
             return advise_mixed(numbers, *named, free, notes, beside)
         return advise_regression(numbers, free, beside)
 

@@ -178,6 +178,11 @@ class MixedModel:
         )
 
 
+def has_filters(algorithm: Algorithm) -> bool:
+    """Whether both stages are one weight and one filter, whose expected errors are exact."""
+    return algorithm.server.group_stage is None and algorithm.personalise.own_stage is None
+
+
 def advise_mixed(
     data: ClientData,
     names: tuple[str, ...] | None,
