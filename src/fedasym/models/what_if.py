@@ -16,7 +16,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import PAPER, Algorithm
-from fedasym.algorithms.registry import find, requested_algorithms
+from fedasym.algorithms.registry import asks_for_all, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, find_entry, read_list
 from fedasym.core.numbers import Array, check_seed, json_value, one_float, plural, whole
 from fedasym.core.runtime import Progress, few_threads, progress_shown, write_file
@@ -181,6 +181,8 @@ def what_if(
         )
     double = source if isinstance(source, Double) else resemble(source)
     chosen = [find(each) for each in requested_algorithms(algorithms, PAPER)]
+    if asks_for_all(algorithms):
+        chosen = [each for each in chosen if has_held_out_scores(each, double)]
     present = {"samples": float(np.median(double.sizes[:, 0])), "clients": float(len(double.sizes))}
     axes = check_vary(default_axes(present) if vary is None else vary, double)
     rounds = whole("draws", draws, 1)
@@ -259,6 +261,13 @@ def board_of(federation: Federation) -> HeldOut:
     rows = read_rows(federation)
     classes = None if federation.classes is None else len(federation.classes)
     return HeldOut.of(rows.x, rows.y, rows.owner, rows.split, classes, federation.intercept)
+
+
+def has_held_out_scores(algorithm: Algorithm, double: Double) -> bool:
+    """Whether clients like these are scored exactly: with one shared model and one penalty."""
+    if algorithm.correction is not None and double.classes is None:
+        return False
+    return algorithm.server.group_stage is None and algorithm.personalise.plain_stage is None
 
 
 def score_clients(federation: Federation, algorithms: Sequence[Algorithm]) -> Array:
