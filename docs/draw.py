@@ -11,6 +11,8 @@ features are computed exactly.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import doctest
 import os
 import shutil
 import tempfile
@@ -395,7 +397,7 @@ def page_2(save: Callable[[plt.Figure, str], None]) -> None:
         ends.append((kappas[-1], f"aspect {gamma:g}", colour))
         axes.plot(0, kappas[0], "o", color=colour, markersize=6, clip_on=False, zorder=6)
     axes.plot(ridges, ridges, color=PALE, linestyle=(0, (3, 3)), linewidth=1.5)
-    ends.append((3, r"endless data, $\kappa=\lambda$", "#888888"))
+    ends.append((3, r"infinite data, $\kappa=\lambda$", "#888888"))
     axes.set_xlim(0, 3)
     axes.set_ylim(0, 7)
     axes.annotate(
@@ -1555,6 +1557,15 @@ def reproduction(folder: Path) -> None:
                 shutil.copy(Path(aside, f"{name}.png"), folder / f"{tables.name}-{name}.png")
 
 
+def gallery(page: Path, folder: Path) -> None:
+    """The figures of the gallery, by running its own code in their folder."""
+    folder.mkdir(exist_ok=True)
+    names: dict[str, object] = {}
+    with contextlib.chdir(folder):
+        for example in doctest.DocTestParser().get_examples(page.read_text(encoding="utf-8")):
+            exec(example.source, names)
+
+
 def main() -> None:
     """Draw and print everything."""
     here = Path(__file__).resolve().parent
@@ -1578,6 +1589,7 @@ def main() -> None:
         for page in (page_1, page_2, page_3, page_4, page_5, page_6, page_8, page_9, choose):
             page(save)
     train(given.folder, given.ending)
+    gallery(here / "gallery.md", given.folder / "gallery")
     notation()
     reproduction(given.folder)
 

@@ -56,12 +56,13 @@ def test_samplings_are_told_apart():
 
 
 @pytest.mark.parametrize("sampling", ["poisson", "fixed"])
-def test_the_least_multiplier_keeps_the_budget_and_less_does_not(sampling):
-    budget = Privacy(epsilon=4, sampling=sampling)
-    least = budget.find_multiplier(100, 20, 3000)
-    assert Privacy(noise_multiplier=least, sampling=sampling).spend(100, 20, 3000) <= 4
-    assert Privacy(noise_multiplier=least * 0.999, sampling=sampling).spend(100, 20, 3000) > 4
-    assert budget.spend(100, 20, 3000) == 4
+@pytest.mark.parametrize("clients", [3000, 20], ids=["some", "everyone"])
+def test_the_least_multiplier_keeps_the_budget_and_less_does_not(sampling, clients):
+    budget, sizes = Privacy(epsilon=4, sampling=sampling), (100, 20, clients)
+    least = budget.find_multiplier(*sizes)
+    assert Privacy(noise_multiplier=least, sampling=sampling).spend(*sizes) <= 4
+    assert Privacy(noise_multiplier=least * 0.999, sampling=sampling).spend(*sizes) > 4
+    assert budget.spend(*sizes) == 4
 
 
 def test_fewer_rounds_and_more_clients_spend_less():

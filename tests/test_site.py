@@ -4,6 +4,7 @@ the network.
 
 import doctest
 import io
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -62,7 +63,8 @@ def test_pages_ask_for_nothing_that_is_not_beside_them(built):
         assert all(image["alt"].strip() for image in page.images)
         assert len(set(page.ids)) == len(page.ids), file.name
     style = (built / "style.css").read_text(encoding="utf-8")
-    assert "url(" not in style
+    assert re.findall(r'url\("([^"]*)"\)', style) == ["math.woff2"]
+    assert (built / "math.woff2").stat().st_size < 100_000
     assert "@import" not in style
 
 
@@ -74,7 +76,8 @@ def test_the_reference_is_what_the_code_says():
 
 
 def test_the_reference_has_every_public_name():
-    text = (ROOT / "docs" / "reference" / "python.md").read_text(encoding="utf-8")
+    pages = (ROOT / "docs" / "reference").glob("*.md")
+    text = "".join(page.read_text(encoding="utf-8") for page in pages)
     for name in set(fa.__all__) - {"__version__"}:
         assert re.search(rf"^##+ fa\.{name}$", text, flags=re.M), name
     for module in names.MODULES:
@@ -150,7 +153,7 @@ def test_in_a_browser_pages_are_quiet_fit_a_phone_and_can_be_searched(built):
             "index.html",
             "notation.html",
             "compare.html",
-            "reference/python.html",
+            "reference/train.html",
             "add-an-algorithm.html",
         ):
             page.size(360)
@@ -173,7 +176,7 @@ def test_in_a_browser_pages_are_quiet_fit_a_phone_and_can_be_searched(built):
         page.run("document.getElementById('search').dispatchEvent(new Event('input'))")
         page.run("new Promise(done => setTimeout(done, 500))")
         first = page.run("document.querySelector('#found a')?.getAttribute('href') ?? ''")
-        assert first.endswith("reference/python.html#fanoise_threshold")
+        assert first.endswith("reference/predict.html#fanoise_threshold")
 
 
 def test_pages_show_no_directives_and_no_raw_commands(built):
@@ -182,6 +185,26 @@ def test_pages_show_no_directives_and_no_raw_commands(built):
         body = re.sub(r"<script.*?</script>", "", text, flags=re.S)
         for shown in ("# doctest", "&lt;BLANKLINE&gt;", r"<mi>\\"):
             assert not re.search(shown, body), (file.name, shown)
+
+
+def test_pages_with_examples_are_notebooks_too_and_their_cells_run(built):
+    made = {file.relative_to(built).as_posix(): file for file in built.rglob("*.ipynb")}
+    assert {"learn/1-learning-together.ipynb", "gallery.ipynb", "how-to/train.ipynb"} <= set(made)
+    for name, file in made.items():
+        held = json.loads(file.read_text(encoding="utf-8"))
+        assert held["nbformat"] == 4
+        assert file.with_suffix(".html").read_text(encoding="utf-8").count(file.name) == 1
+        cells = ["".join(cell["source"]) for cell in held["cells"] if cell["cell_type"] == "code"]
+        assert cells, name
+        parsed = [compile(cell, name, "exec") for cell in cells]
+        texts = ["".join(c["source"]) for c in held["cells"] if c["cell_type"] == "markdown"]
+        for link in re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", "".join(texts)):
+            assert link.startswith("http") or (file.parent / link).is_file(), (name, link)
+        if name.startswith(("learn/1", "learn/3")):
+            names: dict[str, object] = {}
+            for cell in parsed:
+                exec(cell, names)
+            assert "fa" in names
 
 
 def test_a_closing_bar_is_one_group_with_what_it_closes():

@@ -88,15 +88,15 @@ def code(text: str, language: str) -> str:
 
 
 CLOSING = {")": "(", "]": "[", r"\rVert": r"\lVert", r"\rvert": r"\lvert"}
-TALL = (r"\left", r"\right", r"\big", r"\Big", r"\bigl", r"\bigr", r"\Bigl", r"\Bigr", r"\sqrt")
+SIZED = re.compile(r"\\[bB]igg?[lr]?$")
 
 
 def group_delimiters(text: str) -> str:
-    r"""LaTeX whose brackets and bars that have an exponent or index are one group with their
-    content: a browser would stretch the opening one alone.
+    r"""LaTeX whose brackets and bars are one group with their content where they are enlarged, or
+    have an exponent or index: a browser would stretch the opening one alone.
 
-    >>> group_delimiters(r"\lVert x\rVert^2 + (a)(b)_k")
-    '\\left\\lVert  x\\right\\rVert ^2 + (a)\\left( b\\right) _k'
+    >>> group_delimiters(r"\lVert x\rVert^2 + (a)(b)_k \big(c\big)")
+    '\\left\\lVert  x\\right\\rVert ^2 + (a)\\left( b\\right) _k \\left( c\\right) '
     """
     tokens = re.findall(r"\\[a-zA-Z]+\*?|\\.|.", text, flags=re.DOTALL)
     opened: list[tuple[int, int]] = []
@@ -104,19 +104,21 @@ def group_delimiters(text: str) -> str:
     for at, token in enumerate(tokens):
         depth += (token == "{") - (token == "}")
         before = tokens[at - 1] if at else ""
-        if token in CLOSING.values() and before not in TALL:
+        if before in (r"\left", r"\right", r"\sqrt"):
+            continue
+        if token in CLOSING.values():
             opened.append((at, depth))
-        elif token in CLOSING and before not in TALL:
+        elif token in CLOSING:
             while opened and opened[-1][1] > depth:
                 opened.pop()
             if not opened or tokens[opened[-1][0]] != CLOSING[token] or opened[-1][1] != depth:
                 continue
             start, _ = opened.pop()
             after = next((each for each in tokens[at + 1 :] if not each.isspace()), "")
-            if after in ("^", "_"):
+            if after in ("^", "_") or SIZED.match(before):
                 tokens[start] = rf"\left{tokens[start]} "
                 tokens[at] = rf"\right{token} "
-    return "".join(tokens)
+    return "".join(token for token in tokens if not SIZED.match(token))
 
 
 def formula(text: str, block: bool) -> str:
@@ -128,6 +130,17 @@ def formula(text: str, block: bool) -> str:
             f"the formula {text!r} has {raw[1]}, which is not known: write it in words"
         )
     return drawn
+
+
+def inline_formula(tokens: list[Token], at: int) -> str:
+    """A formula within a line; a comma, stop or bracket after it stays on its line."""
+    drawn = formula(tokens[at].content, block=False)
+    after = tokens[at + 1] if at + 1 < len(tokens) else None
+    mark = re.match(r"[,.;:)]+", after.content) if after and after.type == "text" else None
+    if not mark:
+        return drawn
+    after.content = after.content[mark.end() :]
+    return f'<span class="short">{drawn}{mark[0]}</span>'
 
 
 def render(page: Page, follow: Follow, explain: Explain) -> None:
@@ -196,15 +209,27 @@ def drawn(md: MarkdownIt, tokens: list[Token]) -> str:
     rules = md.renderer.rules
     rules["fence"] = lambda tokens, at, *_: code(tokens[at].content, tokens[at].info.strip())
     rules["code_block"] = lambda tokens, at, *_: code(tokens[at].content, "")
-    rules["math_inline"] = lambda tokens, at, *_: formula(tokens[at].content, block=False)
+    rules["math_inline"] = lambda tokens, at, *_: inline_formula(tokens, at)
     rules["math_inline_double"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
     rules["math_block"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
     rules["table_open"] = lambda *_: (
         '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>\n'
     )
+    rules["td_open"] = lambda tokens, at, *_: (
+        '<td class="short">' if is_short(tokens[at + 1].content) else "<td>"
+    )
     rules["table_close"] = lambda *_: "</table></div>\n"
     rules["heading_close"] = lambda tokens, at, *_: closing(tokens, at)
     return str(md.renderer.render(tokens, md.options, {}))
+
+
+def is_short(cell: str) -> bool:
+    """Whether a cell of a table holds a number or a few of them, and stays on one line.
+
+    >>> [is_short(cell) for cell in ("+1.77 ± 0.09", "77.49 (77.47–77.53)", "at least 0")]
+    [True, True, False]
+    """
+    return bool(re.fullmatch(r"[\s\d.,()%±+−×–-]{1,24}", cell))
 
 
 def closing(tokens: list[Token], at: int) -> str:

@@ -3,13 +3,71 @@
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from functools import cached_property
 from types import ModuleType
 
 import fedasym
 
-MODULES = ("algorithms", "datasets", "linear", "pretraining", "runtimes", "spectra")
+
+@dataclass(frozen=True)
+class Task:
+    """A page of the reference: what one does with it, the layers whose names it has, and modules."""
+
+    title: str
+    meaning: str
+    layers: tuple[str, ...]
+    modules: tuple[str, ...]
+
+
+TASKS = {
+    "predict": Task(
+        "Predict and simulate",
+        "losses and accuracies of populations, before anything is trained",
+        ("verbs", "worlds", "results"),
+        ("spectra",),
+    ),
+    "data": Task(
+        "Client data",
+        "federations, tables, data sets, networks and their features",
+        ("data",),
+        ("datasets", "pretraining"),
+    ),
+    "advise": Task(
+        "Advise and fit",
+        "which algorithm for given clients, what-ifs, exact fits that are kept and applied",
+        ("advisor", "models"),
+        ("linear",),
+    ),
+    "train": Task(
+        "Train",
+        "stochastic gradients, histories, privacy, algorithms and stages of your own",
+        ("training", "algorithms", "core"),
+        ("algorithms",),
+    ),
+    "experiments": Task(
+        "Experiments and reports",
+        "tune, repeat and compare; pages; the paper again; clusters",
+        ("experiments", "show"),
+        ("runtimes",),
+    ),
+}
+MODULES = tuple(sorted(name for task in TASKS.values() for name in task.modules))
 HIDDEN = ("__version__",)
+INDEX = "python"  # the page that lists all names, and has the errors
+
+
+def page_of(name: str) -> str:
+    """The page of the reference that explains a name of the package: that of its layer.
+
+    >>> page_of("predict"), page_of("linear"), page_of("InvalidInput")
+    ('predict', 'advise', 'python')
+    """
+    layer = (getattr(getattr(fedasym, name), "__module__", "") or "").split(".")[1:2]
+    for page, task in TASKS.items():
+        if name in task.modules or (layer and layer[0] in task.layers):
+            return page
+    return INDEX
 
 
 def members(module: ModuleType) -> list[str]:
@@ -27,8 +85,16 @@ def members(module: ModuleType) -> list[str]:
 
 
 def anchor_of(dotted: str) -> str:
-    """The anchor of a name in the reference, as headings have it."""
-    return re.sub(r"[^\w\- ]", "", dotted.lower())
+    """The anchor of a name in the reference, as headings have it: a class that differs from a verb
+    by its capitals alone comes after it, and is numbered.
+
+    >>> anchor_of("fa.rounds"), anchor_of("fa.Rounds")
+    ('farounds', 'farounds-1')
+    """
+    plain = re.sub(r"[^\w\- ]", "", dotted.lower())
+    name = dotted.removeprefix("fa.")
+    second = name.lower() != name and name.lower() in fedasym.__all__
+    return f"{plain}-1" if second else plain
 
 
 class Names:
@@ -36,21 +102,20 @@ class Names:
 
     @cached_property
     def explained(self) -> dict[str, str]:
-        """Dotted names and their anchors."""
-        own = [f"fa.{name}" for name in fedasym.__all__ if name not in (*MODULES, *HIDDEN)]
-        inner = [
-            f"fa.{name}.{each}" for name in MODULES for each in members(getattr(fedasym, name))
-        ]
-        return {
-            name: anchor_of(name) for name in (*own, *inner, *(f"fa.{name}" for name in MODULES))
+        """Dotted names and their addresses within the reference."""
+        names = {f"fa.{name}": page_of(name) for name in fedasym.__all__ if name not in HIDDEN} | {
+            f"fa.{name}.{each}": page_of(name)
+            for name in MODULES
+            for each in members(getattr(fedasym, name))
         }
+        return {name: f"{page}.html#{anchor_of(name)}" for name, page in names.items()}
 
     def find(self, text: str) -> tuple[bool, str | None]:
-        """Whether code in a text is right to speak of `fa.…`, and the anchor of what explains it,
-        if it is one name alone.
+        """Whether code in a text is right to speak of `fa.…`, and the address of what explains
+        it, if it is one name alone.
 
         >>> Names().find("fa.predict"), Names().find("fa.predcit"), Names().find("x = 1")
-        ((True, 'fapredict'), (False, None), (True, None))
+        ((True, 'predict.html#fapredict'), (False, None), (True, None))
         """
         for dotted in re.findall(r"\bfa((?:\.[A-Za-z]\w*)+)", text):
             thing = fedasym

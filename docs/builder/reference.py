@@ -16,52 +16,68 @@ from typing import Any
 import fedasym
 from builder import commands, schema
 from builder.docstrings import as_markdown, first_line, signature
-from builder.names import HIDDEN, MODULES, members
+from builder.names import HIDDEN, INDEX, MODULES, TASKS, Task, anchor_of, members, page_of
 from builder.pages import DOCS
 
 FOLDER = DOCS / "reference"
 NOTE = "*[Contents](../README.md). Written from the code by `make docs`; do not edit.*"
-GROUPS = {
-    "Verbs": inspect.isfunction,
-    "Nouns": lambda thing: inspect.isclass(thing) and not issubclass(thing, Exception | Warning),
-    "Errors and warnings": lambda thing: (
-        inspect.isclass(thing) and issubclass(thing, Exception | Warning)
-    ),
-}
+GROUPS = {"Verbs": inspect.isfunction, "Nouns": inspect.isclass}
 
 
-def python() -> str:
-    """Every public name of the package and of its public modules."""
+def public_names() -> dict[str, Any]:
+    """The package's own public names, without its modules."""
+    return {
+        name: getattr(fedasym, name) for name in fedasym.__all__ if name not in (*MODULES, *HIDDEN)
+    }
+
+
+def index_page() -> str:
+    """All names by task, and the errors."""
     parts = [
         "# Python",
         NOTE,
-        (
-            "`import fedasym as fa`. Heavy packages are imported by what needs them, when it is"
-            " called."
-        ),
+        "`import fedasym as fa`. Heavy packages are imported by what needs them, when it is called.",
     ]
-    public = {
-        name: getattr(fedasym, name) for name in fedasym.__all__ if name not in (*MODULES, *HIDDEN)
-    }
-    for group, belongs in GROUPS.items():
-        chosen = {f"fa.{name}": thing for name, thing in public.items() if belongs(thing)}
-        parts += [
-            f"## {group}",
-            *listed(chosen),
-            *(text for name in chosen for text in entry(name, chosen[name])),
-        ]
-    for name in MODULES:
-        module = getattr(fedasym, name)
-        chosen = {f"fa.{name}.{each}": getattr(module, each) for each in members(module)}
-        parts += [f"## fa.{name}", as_markdown(module), *listed(chosen)]
-        parts += [text for each in chosen for text in entry(each, chosen[each])]
+    for page, task in TASKS.items():
+        chosen = names_of_page(page)
+        parts += [f"## {task.title}", f"[{task.title}]({page}.md): {task.meaning}."]
+        parts += listed(chosen, f"{page}.md")
+        for name in task.modules:
+            inside = members(getattr(fedasym, name))
+            links = (f"[`{each}`]({page}.md#{anchor_of(f'fa.{name}.{each}')})" for each in inside)
+            parts.append(f"[`fa.{name}`]({page}.md#{anchor_of(f'fa.{name}')}): {', '.join(links)}.")
+    errors = names_of_page(INDEX)
+    parts += ["## Errors and warnings", *listed(errors)]
+    parts += [text for name, thing in errors.items() for text in entry(name, thing)]
     return "\n\n".join(parts) + "\n"
 
 
-def listed(chosen: dict[str, Any]) -> Iterator[str]:
-    """A table of names."""
+def names_of_page(page: str) -> dict[str, Any]:
+    """The package's own names on one page."""
+    return {f"fa.{name}": thing for name, thing in public_names().items() if page_of(name) == page}
+
+
+def task_page(page: str, task: Task) -> str:
+    """The names of one task: verbs, nouns, then those of its modules."""
+    parts = [f"# {task.title}: the Python names", NOTE, f"{task.meaning.capitalize()}."]
+    chosen = names_of_page(page)
+    for group, belongs in GROUPS.items():
+        found = {name: thing for name, thing in chosen.items() if belongs(thing)}
+        if found:
+            parts += [f"## {group}", *listed(found)]
+            parts += [text for name, thing in found.items() for text in entry(name, thing)]
+    for name in task.modules:
+        module = getattr(fedasym, name)
+        found = {f"fa.{name}.{each}": getattr(module, each) for each in members(module)}
+        parts += [f"## fa.{name}", as_markdown(module), *listed(found)]
+        parts += [text for each, thing in found.items() for text in entry(each, thing)]
+    return "\n\n".join(parts) + "\n"
+
+
+def listed(chosen: dict[str, Any], page: str = "") -> Iterator[str]:
+    """A table of names, explained on this page or another."""
     rows = [
-        f"| [`{name}`](#{name.lower().replace('.', '')}) | {meaning(thing)} |"
+        f"| [`{name}`]({page}#{anchor_of(name)}) | {meaning(thing)} |"
         for name, thing in chosen.items()
     ]
     yield "\n".join(["| name | what it is |", "| --- | --- |", *rows])
@@ -120,7 +136,8 @@ def own_fields(kind: type) -> list[str]:
 def pages() -> dict[Path, str]:
     """The generated pages by file."""
     return {
-        FOLDER / "python.md": python(),
+        FOLDER / f"{INDEX}.md": index_page(),
+        **{FOLDER / f"{page}.md": task_page(page, task) for page, task in TASKS.items()},
         FOLDER / "commands.md": commands.page(NOTE),
         FOLDER / "experiment-file.md": schema.page(NOTE),
     }

@@ -13,6 +13,7 @@ from posixpath import relpath
 from builder.layout import framed
 from builder.markdown import code, render
 from builder.names import Names
+from builder.notebooks import has_examples, notebook
 from builder.pages import BESIDE, CONTENTS, DOCS, ROOT, Page, contents, markdown_sources, target_of
 
 SHOWN = {
@@ -112,10 +113,10 @@ class Site:
         """Where the reference explains a public name that stands in a text as code."""
         if page.generated:
             return None
-        known, anchor = self.names.find(text)
+        known, address = self.names.find(text)
         if not known:
             page.faults.append(f"speaks of {text}, which fedasym does not have")
-        return f"{page.up}reference/python.html#{anchor}" if anchor else None
+        return f"{page.up}reference/{address}" if address else None
 
     def write(self, into: Path) -> int:
         """All files, into a new folder or over an older site; how many pages there are."""
@@ -127,14 +128,16 @@ class Site:
         for target, page in self.pages.items():
             file = into / target
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(framed(page, self.contents), encoding="utf-8")
+            runs = has_examples(page)
+            file.write_text(framed(page, self.contents, runs), encoding="utf-8")
+            if runs:
+                as_notebook = notebook(page, self.follow)
+                file.with_suffix(".ipynb").write_text(as_notebook, encoding="utf-8")
         for target, source in self.copies.items():
             (into / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, into / target)
-        for name in ("style.css", "search.js"):
-            (into / name).write_text(
-                (files("builder") / name).read_text(encoding="utf-8"), encoding="utf-8"
-            )
+        for name in ("style.css", "search.js", "math.woff2", "math.txt"):
+            (into / name).write_bytes((files("builder") / name).read_bytes())
         (into / INDEX).write_text(f"window.searchIndex = {self.index()};\n", encoding="utf-8")
         return len(self.pages)
 

@@ -78,10 +78,10 @@ def test_path_compare_and_simulate():
     ("args", "says"),
     [
         (["predict", "--task", "classify", "--radius", "1"], "did you mean classification"),
-        (["predict", *WORLD, "--noise", "1"], "noise is given, and --task classification takes"),
+        (["predict", *WORLD, "--noise", "1"], "noise is given, but --task classification takes"),
         (
             ["predict", "--radius", "1", "--noise", "1", "--aspect", "2", "--flips", "0.1"],
-            "flips is given, and --task regression",
+            "flips is given, but --task regression",
         ),
         (["predict", *WORLD[:6]], "aspect is missing: give --aspect"),
         (["predict", *WORLD, "--classes", "1"], "classes is 1"),

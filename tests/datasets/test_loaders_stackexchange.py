@@ -61,7 +61,7 @@ def test_broken_lines(tmp_path):
     for bad, message in (
         ({"site": "s", "user": "1"}, "line 2, field 'text' is missing"),
         ({**good, "text": None}, "line 2, field 'text' is None where a string"),
-        ([1], "line 2 is no JSON object"),
+        ([1], "line 2 is not a JSON object"),
     ):
         exchange_file(tmp_path, [good, bad])
         with pytest.raises(InvalidInput, match=message):
@@ -110,7 +110,8 @@ def test_a_sites_own_dump(tmp_path):
         texts.load_stackexchange(tmp_path, least=1)
     (tmp_path / "Posts.xml").write_text(f"{head}<posts>{posts[0]}<row ")
     with pytest.raises(
-        InvalidInput, match=r"Posts.xml cannot be read after row 1 .*: it is cut short or no XML"
+        InvalidInput,
+        match=r"Posts.xml cannot be read after row 1 .*: it is cut short or is not XML",
     ):
         texts.load_stackexchange(tmp_path, least=1)
     (tmp_path / "Posts.xml").unlink()

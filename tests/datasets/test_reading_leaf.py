@@ -92,4 +92,4 @@ def test_other_json(tmp_path):
     refused(tmp_path / "a.json", "cannot be read as JSON")
     leaf(tmp_path / "b" / "1.json", CLIENTS)
     leaf(tmp_path / "b" / "2.json", CLIENTS)
-    refused(tmp_path / "b", "2.json: client 'ann' stands also in", "1.json")
+    refused(tmp_path / "b", "2.json: client 'ann' is also in", "1.json")

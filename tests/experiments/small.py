@@ -5,7 +5,6 @@ folders are compared.
 from __future__ import annotations
 
 import os
-import subprocess
 import sys
 from collections import Counter
 from pathlib import Path
@@ -108,14 +107,3 @@ def environment(cache: Path) -> dict[str, str]:
 
 def command(*args: Any) -> list[str]:
     return [sys.executable, "-m", "fedasym", *map(str, args)]
-
-
-def fedasym(cache: Path, *args: Any, **options: Any) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        command(*args),
-        capture_output=True,
-        text=True,
-        check=False,
-        env=environment(cache),
-        **options,
-    )

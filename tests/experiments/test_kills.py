@@ -1,5 +1,5 @@
 """Processes that die: killed at any moment, at the worst moments, or stopped by Ctrl-C; and several
-at work on one folder.
+at work on one folder. They are forked from one that has imported the package.
 """
 
 from __future__ import annotations
@@ -7,8 +7,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
-import sys
 import time
 
 import pytest
@@ -17,46 +15,39 @@ import fedasym as fa
 from fedasym.experiments import tables
 from fedasym.experiments.folder import RunFolder
 
-from .small import (
-    MANY,
-    MANY_PIECES,
-    command,
-    environment,
-    fedasym,
-    frames,
-    same_bits,
-    small,
-    times_computed,
-    written,
-)
+from ..warm import Process, Starter, wait_until
+from .small import MANY, MANY_PIECES, environment, frames, same_bits, small, times_computed, written
 
 
 @pytest.fixture(scope="module")
-def undisturbed(tmp_path_factory, cache):
-    """A run by one process, how long it took with compiled programs at hand, and what the others
-    share with it.
-    """
+def start(tmp_path_factory, cache):
+    """Starts `fedasym` or `python` with more words."""
+    imported = ("fedasym.cli.experiments", "fedasym.training.runner", "jax.numpy", "polars")
+    starter = Starter(environment(cache), *imported)
+    home, running = tmp_path_factory.mktemp("logs"), []
+
+    def begin(*words: object) -> Process:
+        running.append(Process(starter, list(words), home / f"{len(running)}.log"))
+        return running[-1]
+
+    yield begin
+    for process in running:
+        process.kill()
+    starter.stop()
+
+
+@pytest.fixture(scope="module")
+def undisturbed(tmp_path_factory, start):
+    """A file, a run of it by one process, and how long that took with compiled programs at hand."""
     home = tmp_path_factory.mktemp("undisturbed")
     fa.run(small(home, MANY), into=home / "here")
-    file, start = written(home, MANY), time.monotonic()
-    done = fedasym(cache, "run", file, "--into", home / "run")
-    assert done.returncode == 0, done.stderr
+    file = written(home, MANY)
+    process, begun = start("fedasym", "run", file, "--into", home / "run"), time.monotonic()
+    assert process.wait(60, pause=0.01) == 0, process.text
+    seconds = time.monotonic() - begun
     same_bits(home / "here", home / "run")
     assert len(frames(home / "run")) == MANY_PIECES
-    return cache, file, home / "run", time.monotonic() - start
-
-
-def started(undisturbed, into, **options):
-    cache, file, _, _ = undisturbed
-    words = command("run", file, "--into", into)
-    return subprocess.Popen(
-        words,
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=environment(cache),
-        **options,
-    )
+    return file, home / "run", seconds
 
 
 def written_once(folder) -> dict[str, tuple[int, int]]:
@@ -67,14 +58,16 @@ def written_once(folder) -> dict[str, tuple[int, int]]:
     }
 
 
-def test_killed_at_random_moments_it_repeats_nothing_and_ends_the_same(undisturbed, tmp_path):
-    _, file, whole, seconds = undisturbed
+def test_killed_at_random_moments_it_repeats_nothing_and_ends_the_same(
+    undisturbed, start, tmp_path
+):
+    file, whole, seconds = undisturbed
     into, chance = tmp_path / "run", random.Random(1)
     before: dict[str, tuple[int, int]] = {}
     for _ in range(3):
-        with started(undisturbed, into) as process:
-            time.sleep(chance.uniform(0.5, 1.0) * seconds)
-            process.kill()
+        process = start("fedasym", "run", file, "--into", into)
+        time.sleep(chance.uniform(0.5, 1.0) * seconds)
+        process.kill()
         after = written_once(into) if into.exists() else {}
         assert before.items() <= after.items()
         before = after
@@ -105,17 +98,11 @@ fa.run(sys.argv[1], into=sys.argv[2])
 
 
 @pytest.mark.parametrize(("when", "kept"), [("before", 1), ("after", 2)])
-def test_killed_around_the_moment_of_putting_in_place(undisturbed, tmp_path, when, kept):
-    cache, file, whole, _ = undisturbed
+def test_killed_around_the_moment_of_putting_in_place(undisturbed, start, tmp_path, when, kept):
+    file, whole, _ = undisturbed
     into = tmp_path / "run"
-    code = DYING.replace("{when}", when)
-    died = subprocess.run(
-        [sys.executable, "-c", code, file, into],
-        env=environment(cache),
-        capture_output=True,
-        check=False,
-    )
-    assert died.returncode == -signal.SIGKILL
+    died = start("python", "-c", DYING.replace("{when}", when), file, into)
+    assert died.wait(60, pause=0.01) == -signal.SIGKILL, died.text
     assert len(frames(into)) == kept
     halves = list((into / "pieces").glob(".*.part"))
     assert len(halves) == (1 if when == "before" else 0)
@@ -129,46 +116,41 @@ def test_killed_around_the_moment_of_putting_in_place(undisturbed, tmp_path, whe
     same_bits(into, whole)
 
 
-def test_two_processes_share_a_folder(undisturbed, tmp_path):
+def test_two_processes_share_a_folder(undisturbed, start, tmp_path):
+    file, whole, _ = undisturbed
     into = tmp_path / "run"
-    both = [started(undisturbed, into) for _ in range(2)]
+    both = [start("fedasym", "run", file, "--into", into) for _ in range(2)]
     for process in both:
-        assert process.wait(timeout=120) == 0, process.stderr.read()
-        process.stderr.close()
+        assert process.wait(120, pause=0.01) == 0, process.text
     assert times_computed(into) == dict.fromkeys(frames(into), 1)
     assert len(frames(into)) == MANY_PIECES
-    same_bits(into, undisturbed[2])
+    same_bits(into, whole)
 
 
 def test_a_process_waits_for_the_piece_of_another_and_takes_it_over_when_that_one_dies(
-    undisturbed, tmp_path
+    undisturbed, start, tmp_path
 ):
-    whole = undisturbed[2]
+    file, whole, _ = undisturbed
     into = tmp_path / "run"
     into.mkdir()
     key = next(iter(tables.wanted_pieces(RunFolder(whole))[0]))
     for name in ("pieces", "locks"):
         (into / name).mkdir()
     (into / "experiment.toml").write_text((whole / "experiment.toml").read_text())
-    holding = "import sys; from fedasym.experiments.folder import RunFolder\n"
+    holding = "import sys, time; from fedasym.experiments.folder import RunFolder\n"
     holding += (
         "with RunFolder(sys.argv[1]).lock(sys.argv[2]) as held:\n    print(held, flush=True);"
-        " sys.stdin.read()"
+        " time.sleep(600)"
     )
-    words = [sys.executable, "-c", holding, str(into), key]
-    with subprocess.Popen(
-        words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as holder:
-        assert holder.stdout.readline() == "True\n"
-        assert RunFolder(into).running()
-        with started(undisturbed, into) as process:
-            said = ""
-            while "waiting for 1 of another process" not in said:
-                said = process.stderr.readline()
-            assert not (into / "pieces" / f"{key}.parquet").exists()
-            assert len(frames(into)) == 2  # the rest of tuning; what comes after is not known yet
-            holder.kill()
-            assert process.wait(timeout=60) == 0
+    holder = start("python", "-c", holding, into, key)
+    assert holder.wait_for("\n") == "True\n"
+    assert RunFolder(into).running()
+    process = start("fedasym", "run", file, "--into", into)
+    process.wait_for("waiting for 1 of another process")
+    assert not (into / "pieces" / f"{key}.parquet").exists()
+    assert len(frames(into)) == 2  # the rest of tuning; what comes after is not known yet
+    holder.kill()
+    assert process.wait(60, pause=0.01) == 0, process.text
     assert times_computed(into).total() == MANY_PIECES
     same_bits(into, whole)
 
@@ -190,18 +172,18 @@ local_steps = 3
 """
 
 
-def test_ctrl_c_says_that_the_same_command_goes_on(cache, tmp_path):
-    into, file = tmp_path / "run", written(tmp_path, LONG)
-    words, options = (
-        command("run", file, "--into", into),
-        {"stderr": subprocess.PIPE, "env": environment(cache), "text": True},
+def test_ctrl_c_says_that_the_same_command_goes_on(start, tmp_path):
+    into = tmp_path / "run"
+    process = start("fedasym", "run", written(tmp_path, LONG), "--into", into)
+    wait_until(
+        lambda: list((into / "pieces").glob("*.parquet")) or process.poll() is not None,
+        60,
+        "piece",
+        pause=0.01,
     )
-    with subprocess.Popen(words, stdout=subprocess.DEVNULL, **options) as process:
-        while not list((into / "pieces").glob("*.parquet")) and process.poll() is None:
-            time.sleep(0.01)
-        process.send_signal(signal.SIGINT)
-        said = process.communicate(timeout=60)[1]
-    assert process.returncode == 130, said
+    os.kill(process.number, signal.SIGINT)
+    assert process.wait(60, pause=0.01) == 130, process.text
+    said = process.text
     assert "the same command goes on from there" in said
     assert "Traceback" not in said
     kept = frames(into)

@@ -166,7 +166,7 @@ def test_a_quick_copy_is_small_and_valid(tmp_path):
         ({"name": "a", "trials": {"seeds": -1}}, "trials.seeds is -1: it must be how many"),
         (
             {"name": "a", "trials": {"seeds": [1, 1]}},
-            "trials.seeds is [1, 1]: a number stands in it twice",
+            "trials.seeds is [1, 1]: a number occurs in it twice",
         ),
         ({"name": "a", "trials": {"splits": 2.5}}, "trials.splits is 2.5"),
         ({"name": "a", "gains": {"algorithms": ["rtfa"]}}, "rtfa, which does not fine-tune"),

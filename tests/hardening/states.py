@@ -9,6 +9,7 @@ import shutil
 import sys
 import tomllib
 from collections.abc import Callable
+from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from random import Random
@@ -203,9 +204,24 @@ def with_file(place: Path, folder: Path, data: bytes) -> Path:
     return copied
 
 
+DRAWN: set[str] = set()
+
+
+def draw_page(results: fa.Results, folder: Path) -> None:
+    """A page of results that no page was drawn of before: many changes leave them as they were."""
+    held = [getattr(results, each.name) for each in fields(results) if each.name != "folder"]
+    told = "".join(
+        each.write_json() if isinstance(each, pl.DataFrame) else repr(each) for each in held
+    )
+    if told not in DRAWN:
+        fa.report(results, folder / "page.html")
+        DRAWN.add(told)
+
+
 def saved(folder: Path, data: bytes) -> object:
     results = fa.Results.load(with_file(saved_results(), folder, data))
-    return str(results), results.to_json(), fa.report(results, folder / "page.html")
+    draw_page(results, folder)
+    return str(results), results.to_json()
 
 
 def ran(folder: Path, data: bytes) -> object:
@@ -213,7 +229,7 @@ def ran(folder: Path, data: bytes) -> object:
     list_runs(place.parent)
     results = fa.Results.read(place)
     str(results)
-    fa.report(results, folder / "page.html")
+    draw_page(results, folder)
     return clean_run(place)
 
 

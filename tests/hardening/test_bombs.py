@@ -163,7 +163,7 @@ def test_packed_lines_and_pictures_without_end(tmp_path, monkeypatch):
     (tmp_path / "a.xz").write_bytes(
         lzma.compress(b'{"site": "a", "user": 1, "text": "' + b"a" * 10**6 + b'"}')
     )
-    refused(lambda: list(texts.read_posts(tmp_path / "a.xz")), "line 1 is no JSON object")
+    refused(lambda: list(texts.read_posts(tmp_path / "a.xz")), "line 1 is not a JSON object")
     monkeypatch.setattr(images, "LARGEST_IDX", 1000)
     packed = io.BytesIO()
     with gzip.open(packed, "wb") as file:

@@ -1,6 +1,7 @@
 """Doubles: laws found again in clients that were drawn by them, files without samples, what-ifs."""
 
 import json
+from dataclasses import fields, replace
 
 import numpy as np
 import polars as pl
@@ -9,9 +10,18 @@ import safetensors.numpy
 from scipy.special import gammaln
 
 import fedasym as fa
-from fedasym.models.doubles import Interval, calibrate
+from fedasym.models.doubles import (
+    FlatRows,
+    Interval,
+    Survey,
+    calibrate,
+    probe,
+    probe_heads,
+    read_rows,
+    send_sums,
+)
 from fedasym.models.laws import Scales, ShareLaw
-from fedasym.models.what_if import crossing_sentences, score_clients
+from fedasym.models.what_if import WhatIfPoint, board_of, compare_points, score_clients
 
 from ..command import fedasym
 
@@ -176,6 +186,74 @@ def test_a_file_holds_no_samples_unless_asked_and_draws_the_same(double, tmp_pat
     assert np.allclose(again.draw(seed=1).features, double.draw(seed=1).features, atol=1e-4)
 
 
+def split_clients(federation):
+    """A federation as its clients, each on its own."""
+    return [
+        fa.Federation.from_arrays(
+            federation.features[rows],
+            federation.labels[rows],
+            federation.owner[rows],
+            split=federation.split[rows],
+            classes=CLASSES,
+        )
+        for rows in map(federation.rows, federation.clients)
+    ]
+
+
+@pytest.mark.parametrize("told", [{"common": 0.5, "alpha": 0.5}, {"shrink": 0.3, "samples": 80}])
+def test_sums_that_clients_send_make_the_double_of_all_samples(told):
+    """Laws, probes and card are those of all samples at one place; no coordinates are in it."""
+    real = clusters(clients=15, by_class=0.3, seed=6, **told)
+    clients = split_clients(real)
+    survey = Survey.of([send_sums(client) for client in clients])
+    sent = survey.resemble([survey.answer(client) for client in clients])
+    whole = fa.resemble(real, coordinates="mixtures")
+    assert not sent.resamples
+    assert sent.laws.distinct == whole.laws.distinct == ("shrink" in told)
+    assert sent.goal == pytest.approx(whole.goal, abs=1e-12)
+    assert sent.goal_covariance == pytest.approx(whole.goal_covariance, abs=1e-12)
+    assert (sent.sizes == whole.sizes).all()
+    assert (sent.counts == whole.counts).all()
+    for ours, theirs in ((sent.laws, whole.laws), (sent.laws.held, whole.laws.held)):
+        for name in ("common", "by_class", "right", "wrong", "rest"):
+            if hasattr(ours, name):  # axes may be turned: what they make may not
+                a, b = getattr(ours, name), getattr(theirs, name)
+                assert np.sum(a**2) == pytest.approx(np.sum(b**2), rel=1e-6)
+    assert sent.laws.held.confusion == pytest.approx(whole.laws.held.confusion)
+    assert sent.laws.sums == pytest.approx(whole.laws.sums)
+    for name in ("label", "feature", "concept"):
+        assert getattr(sent.card, name) == pytest.approx(getattr(whole.card, name), rel=1e-6)
+    for name, value in sent.card.measured.items():
+        assert abs(sent.card.drawn[name] - value) < 0.06
+
+
+def test_sums_hold_nothing_of_a_sample_but_products(real):
+    """As many numbers whatever the client's samples, and none that grows with them."""
+    small, large = (send_sums(split_clients(clusters(samples=n))[0]) for n in (30, 60))
+    for ours, theirs in ((small.sums, large.sums), (small, large)):
+        for each in fields(ours):
+            assert np.shape(getattr(ours, each.name)) == np.shape(getattr(theirs, each.name))
+
+
+def test_surveys_refuse_in_words(real, numbers):
+    clients = split_clients(real)
+    first = [send_sums(client) for client in clients]
+    with pytest.raises(fa.InvalidInput, match="one client at a time"):
+        send_sums(real)
+    with pytest.raises(fa.InvalidInput, match="at least 4"):
+        Survey.of(first[:3])
+    with pytest.raises(fa.InvalidInput, match="different classes"):
+        Survey.of([*first, replace(first[0], classes=("a",))])
+    with pytest.raises(fa.InvalidInput, match="held-out samples in all"):
+        Survey.of([replace(each, sizes=each.sizes * [1, 0, 0]) for each in first])
+    survey = Survey.of(first)
+    with pytest.raises(fa.InvalidInput, match="1 client answered, and 40 sent sums"):
+        survey.resemble([survey.answer(clients[0])])
+    one = fa.Federation.from_arrays(numbers.features, numbers.labels, np.zeros(1800, int))
+    with pytest.raises(fa.InvalidInput, match="labels are numbers"):
+        survey.answer(one)
+
+
 def test_resampled_coordinates_never_both_train_and_test(double):
     drawn = double.draw(seed=7)
     laws = double.laws
@@ -188,14 +266,10 @@ def test_resampled_coordinates_never_both_train_and_test(double):
 
 def test_calibration_finds_scales_that_were_changed(double):
     """Probes of clients drawn at other scales are matched again, from the laws as they were."""
-    from dataclasses import replace
-
-    from fedasym.models.doubles import FlatRows, probe
-
     other = replace(double, scales=Scales(1.6, 1.2, 1.0))
     drawn = other.draw(held=40, seed=11)
     goal, error = probe(FlatRows(drawn.features, drawn.labels, drawn.owner, drawn.split), CLASSES)
-    found = calibrate(replace(double, goal=goal, goal_error=error))
+    found = calibrate(replace(double, goal=goal, goal_covariance=error))
     before = replace(double, scales=Scales()).card
     for name, value in found.card.measured.items():
         assert abs(found.card.drawn[name] - value) < 0.03
@@ -259,9 +333,12 @@ def answer(double):
 def test_what_if_prints_bands_and_what_follows(answer, tmp_path):
     text = str(answer)
     assert "training samples a client" in text
-    assert any("local training beats fedavg" in each for each in answer.sentences)
+    assert any("local training beats fedavg" in each.lower() for each in answer.sentences)
     assert any(each.startswith("A newcomer with 5 samples") for each in answer.sentences)
-    assert any("first: twice the samples" in each for each in answer.sentences)
+    assert any(
+        "twice the samples of each client change the best score" in each.lower()
+        for each in answer.sentences
+    )
     for point in answer.points:
         assert 0 <= point.low <= point.value <= point.high <= 1
     held = json.loads(answer.to_json())
@@ -269,25 +346,62 @@ def test_what_if_prints_bands_and_what_follows(answer, tmp_path):
     assert answer.plot(tmp_path / "what.svg").stat().st_size > 1000
 
 
-def test_the_crossing_is_where_the_curves_meet(answer):
-    from dataclasses import replace
-
-    def line(name, values):
-        return [
-            replace(point, value=value)
-            for point, value in zip(
-                (p for p in answer.points if (p.quantity, p.algorithm) == ("samples", name)),
-                values,
-                strict=True,
-            )
-        ]
-
-    crossed = replace(
-        answer, points=(*line("fedavg", [0.7, 0.7, 0.7]), *line("local_ridge", [0.4, 0.6, 0.8]))
-    )
-    assert crossing_sentences(crossed) == [
-        f"From {np.sqrt(40 * 80):.0f} samples on local training beats fedavg."
+def line(gains, error, quantity="samples"):
+    at = [20.0, 40.0, 80.0]
+    return [
+        WhatIfPoint(quantity, x, "local_ridge", 0.7 + gain, 0.0, 1.0, 0.0, gain, error)
+        for x, gain in zip(at, gains, strict=True)
     ]
+
+
+@pytest.mark.parametrize(
+    ("gains", "error", "told"),
+    [
+        ((-0.3, -0.1, 0.1), 0.01, f"From {np.sqrt(40 * 80):.0f} samples on own beats fedavg."),
+        ((0.1, -0.1, -0.1), 0.01, f"Up to {np.sqrt(20 * 40):.0f} samples own beats fedavg."),
+        ((0.1, 0.1, 0.2), 0.01, "own beats fedavg at every value of samples looked at."),
+        ((-0.1, -0.1, -0.2), 0.01, "fedavg beats own at every value of samples looked at."),
+        ((-0.1, 0.1, 0.2), 0.2, "Whether own beats fedavg is not decided at any value of"),
+        (
+            (-0.1, 0.01, 0.1),
+            0.02,
+            "own beats fedavg at 80 samples; fedavg beats own at 20 samples; which of own and"
+            " fedavg is better is not decided at 40 samples.",
+        ),
+    ],
+)
+def test_sentences_say_what_the_paired_differences_decide(gains, error, told):
+    assert compare_points(line(gains, error), "samples", "own").startswith(told)
+
+
+def test_a_difference_is_weighed_on_the_same_clients(double):
+    """Its error is that of paired scores: of the real clients, by a plain computation, too."""
+    rows = read_rows(clusters(alpha=0.5, common=0.5, by_class=0.3))
+    scores = probe_heads(rows, CLASSES)
+    best = scores.mean(1)
+    own, shared = scores[1 + int(best[1:6].argmax())], scores[0]
+    plain = (own - shared).std() / np.sqrt(len(own))
+    assert double.difference_error("local_ridge", "fedavg") == pytest.approx(plain, rel=1e-9)
+    found = fa.what_if(double, {"samples": [40]}, ["fedavg", "local_ridge", "rtfa"], draws=1)
+    point = found.at("samples", 40, "rtfa")
+    drawn = double.draw(samples=40, held=20, seed=0)
+    board = board_of(drawn)
+    apart = board.score(fa.algorithms.find("rtfa")) - board.score(fa.algorithms.find("fedavg"))
+    off = double.card.drawn["rtfa"] - double.card.measured["rtfa"]
+    off -= double.card.drawn["fedavg"] - double.card.measured["fedavg"]
+    real = double.difference_error("rtfa", "fedavg")
+    assert point.gain_error == pytest.approx(
+        np.sqrt(apart.var() / len(apart) + real**2 + off**2), rel=1e-9
+    )
+
+
+def test_few_clients_decide_little():
+    """Twelve real clients: a lead that holds on drawn ones alone is not called one."""
+    few = fa.resemble(clusters(clients=12, common=0.3, by_class=0.2, alpha=1.0, seed=8))
+    found = fa.what_if(few, {"samples": [40]}, ["fedavg", "local_ridge"])
+    point = found.at("samples", 40, "local_ridge")
+    assert abs(point.gain) < 1.96 * point.gain_error
+    assert "not decided" in found.sentences[0]
 
 
 def test_the_command_takes_a_file_or_a_double(numbers, tmp_path, monkeypatch):

@@ -152,8 +152,8 @@ def test_other_bad_input_is_told(mine, tmp_path):
     np.savez(tmp_path / "two.npz", x=np.eye(2), y=np.eye(2))
     for options, says in (
         ({"array": tmp_path / "two.npz"}, "it has the arrays"),
-        ({"array": tmp_path / "none.npy"}, "is no file: check the name"),
-        ({"network": tmp_path / "none"}, "is no file: check the name"),
+        ({"array": tmp_path / "none.npy"}, "is not a file: check the name"),
+        ({"network": tmp_path / "none"}, "is not a file: check the name"),
         ({"network": tmp_path / "two.npz"}, "cannot be read as a network of fedasym pretrain"),
         ({"network": None}, "mine has no pretrained network in"),
         ({"dtype": "float61"}, "unknown dtype 'float61': did you mean float16"),

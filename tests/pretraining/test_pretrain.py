@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -20,6 +19,7 @@ from fedasym.pretraining import RECIPES, NetworkRecipe, chosen_network, descent,
 from fedasym.pretraining.descent import mean_cross_entropy, measure_accuracy
 from fedasym.pretraining.networks import Source, reader_for
 
+from ..warm import Process, Starter
 from .small import images, perceptron, sentences, vectors
 
 MY = NetworkRecipe("my_networks:model", epochs=2, batch=16, step=0.05, decay_every=2)
@@ -180,16 +180,13 @@ fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epo
 """
 
 
-def run_killed(into, tmp_path):
-    script = tmp_path / "killed.py"
-    script.write_text(KILLED)
-    return subprocess.Popen(
-        [sys.executable, str(script), str(Path(__file__).parent), str(into)],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ | {"OMP_NUM_THREADS": "1"},
-    )
+@pytest.fixture(scope="module")
+def starter():
+    """Starts what is killed."""
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    made = Starter(environment, "torch", "fedasym.pretraining.learning")
+    yield made
+    made.stop()
 
 
 def run_whole(into):
@@ -210,15 +207,15 @@ def whole(tmp_path_factory):
     return run_whole(tmp_path_factory.mktemp("whole"))
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_weights(whole, tmp_path):
+def test_a_killed_run_goes_on_and_ends_with_the_same_weights(whole, starter, tmp_path):
     into = tmp_path / "killed"
     reached = []
     for how, batches in ((signal.SIGINT, 2), (signal.SIGKILL, 4)):
-        process = run_killed(into, tmp_path)
+        words = ["python", "-c", KILLED, Path(__file__).parent, into]
+        process = Process(starter, words, tmp_path / f"{how.name}.log")
         reached.append(wait_for_batches(into, process, batches))
-        process.send_signal(how)
-        process.communicate(timeout=60)
-        assert process.returncode != 0
+        os.kill(process.number, how)
+        assert process.wait(60, pause=0.01) != 0
     assert reached[1] > reached[0]  # the second run went on
     assert not list(into.rglob("*-*.safetensors"))
     ours = run_whole(into)
@@ -230,7 +227,7 @@ def wait_for_batches(into, process, batches):
     """Until the checkpoint is so far; returns how far."""
     start = time.monotonic()
     while time.monotonic() - start < 60:
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process.text
         for path in into.rglob("*.checkpoint"):
             try:
                 size = int.from_bytes(path.read_bytes()[:8], "little")

@@ -206,7 +206,7 @@ def test_a_trial_that_diverged_has_no_number():
     text = report_page(replace(held, trials=trials))
     Outline(text)
     assert "ftfa cannot be compared with rtfa: a trial is missing or diverged." in text
-    assert "ftfa ends in no number" in text
+    assert "ftfa does not end in a number" in text
     assert (
         "nan"
         not in re.sub(r"<script>.*?</script>|<style>.*?</style>", "", text, flags=re.S).lower()

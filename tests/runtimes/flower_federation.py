@@ -4,7 +4,6 @@ TLS and node keys. One process imports Flower, and all others are forked from it
 
 from __future__ import annotations
 
-import contextlib
 import datetime
 import ipaddress
 import json
@@ -12,9 +11,7 @@ import os
 import re
 import signal
 import socket
-import subprocess
 import sys
-import time
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -22,6 +19,8 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+
+from ..warm import Process, Starter, wait_until
 
 BIN = Path(sys.executable).parent
 HOST = "127.0.0.1"
@@ -97,84 +96,6 @@ def node_keys(folder: Path, name: str) -> Path:
     return path
 
 
-class Starter:
-    """The process from which all others are forked."""
-
-    def __init__(self, environment: dict[str, str]) -> None:
-        self.process = subprocess.Popen(
-            [sys.executable, str(WARM)],
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            env=environment,
-            text=True,
-            bufsize=1,
-        )
-
-    def ask(self, what: object) -> int | None:
-        self.process.stdin.write(json.dumps(what) + "\n")
-        return json.loads(self.process.stdout.readline())
-
-    def stop(self) -> None:
-        self.process.communicate(timeout=20)
-
-
-class Process:
-    """A program in a process group of its own, with its output in a file."""
-
-    def __init__(self, starter: Starter, words: list[object], log: Path) -> None:
-        self.log, self.starter, self.ended = log, starter, None
-        log.touch()
-        self.number = starter.ask([[str(word) for word in words], str(log), str(log.parent)])
-
-    def poll(self) -> int | None:
-        """How it ended, if it has."""
-        if self.ended is None:
-            self.ended = self.starter.ask(self.number)
-        return self.ended
-
-    def wait(self, seconds: float) -> int:
-        wait_until(lambda: self.poll() is not None, seconds, f"end of {self.log.name}")
-        return self.ended
-
-    @property
-    def text(self) -> str:
-        return self.log.read_text(errors="replace")
-
-    def wait_for(self, words: str, seconds: float = 60) -> str:
-        """Wait for words in the log, and return all of it."""
-
-        def there() -> bool:
-            ended = self.poll() is not None
-            assert words in self.text or not ended, f"ended without {words!r}:\n{self.text[-4000:]}"
-            return words in self.text
-
-        wait_until(there, seconds, f"{words!r} in {self.log.name}:\n", lambda: self.text[-4000:])
-        return self.text
-
-    def kill(self) -> None:
-        """End the whole group at once."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self.number, signal.SIGKILL)
-        self.wait(20)
-
-    def stop(self) -> None:
-        """Ask, wait a little, then insist: the whole group, since children outlive their
-        parents.
-        """
-        if self.poll() is None:
-            os.kill(self.number, signal.SIGTERM)
-            with contextlib.suppress(AssertionError):
-                self.wait(5)
-        self.kill()
-
-
-def wait_until(true, seconds: float, what: str, more=lambda: "") -> None:
-    end = time.monotonic() + seconds
-    while not true():
-        assert time.monotonic() < end, f"no {what} within {seconds} seconds {more()}"
-        time.sleep(0.2)
-
-
 class Federation:
     """A SuperLink with TLS that takes registered nodes only, and what it takes to talk to it."""
 
@@ -197,7 +118,7 @@ class Federation:
             "OPENBLAS_NUM_THREADS": "1",
         }
         environment.pop("PYTHONWARNINGS", None)
-        self.starter = Starter(environment)
+        self.starter = Starter(environment, script=str(WARM))
 
     def open(self) -> None:
         """Start the SuperLink, which knows its nodes again after it died; `stop` ends everything,

@@ -1,26 +1,23 @@
 """Flower's programs, each in a process of its own, with their imports behind them.
 
-It reads lines: the words that start a program, its log and its folder, or the number of a process.
-It answers with the number of the new process, or with how the old one ended. All are forked here,
-instead of importing everything again, and so is what they start by themselves: every message still
-has a process of its own, as always. A node looks for messages twice a second, not every three
+All are forked here, as `tests/warm.py` says, and so is what they start by themselves: every message
+still has a process of its own, as always. A node looks for messages twice a second, not every three
 seconds.
 """
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import select
 import signal
 import sys
 import time
-import traceback
 import types
 from collections.abc import Callable
 from importlib import import_module
-from typing import Any, NoReturn
+from pathlib import Path
+from typing import Any
 
 import httpcore  # noqa: F401
 import polars  # noqa: F401
@@ -37,48 +34,10 @@ from fedasym import cli
 from fedasym.data import formats  # noqa: F401
 from fedasym.deploy.flower import advice, nodes, strategy  # noqa: F401
 
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from warm import redirect, run, run_code, serve
+
 control_handlers.LOG_STREAM_INTERVAL = 1.0  # seconds; every look costs the link's time
-
-
-def serve() -> None:
-    """Answer every line, as long as lines come."""
-    gc.freeze()
-    for line in sys.stdin:
-        match json.loads(line):
-            case [list(words), log, folder]:
-                answer = os.fork()
-                if answer == 0:
-                    os.setpgid(0, 0)
-                    os.chdir(folder)
-                    redirect(os.open(log, os.O_WRONLY | os.O_APPEND))
-                    run(words)
-            case number:
-                ended, status = os.waitpid(number, os.WNOHANG)
-                answer = os.waitstatus_to_exitcode(status) if ended else None
-        print(json.dumps(answer), flush=True)
-
-
-def redirect(output: int) -> None:
-    """Read nothing, and write there."""
-    os.dup2(os.open(os.devnull, os.O_RDONLY), 0)
-    os.dup2(output, 1)
-    os.dup2(output, 2)
-
-
-def run(words: list[str]) -> NoReturn:
-    """A program that ends without taking down what it never built."""
-    sys.argv = words
-    try:
-        PROGRAMS[words[0]]()
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
 
 
 def beside_forks(program: Callable[[], Any]) -> Callable[[], Any]:
@@ -110,7 +69,7 @@ def fork_lines(requests: int) -> None:
                         os.setsid()
                     if "stdout" in options:
                         redirect(os.open(os.devnull, os.O_WRONLY))
-                    run(words)
+                    run(PROGRAMS, words)
 
 
 def starting(requests: int) -> Callable[..., None]:
@@ -141,8 +100,8 @@ PROGRAMS: dict[str, Callable[[], Any]] = {
     "flwr-serverapp": flwr_serverapp,
     "flwr-clientapp": flwr_clientapp,
     "flwr": app,
-    "python": lambda: exec(sys.argv[2], {"__name__": "__main__"}),
+    "python": run_code,
 }
 
 if __name__ == "__main__":
-    serve()
+    serve(PROGRAMS)

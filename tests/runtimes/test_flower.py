@@ -365,7 +365,7 @@ def test_a_run_that_faulty_nodes_cannot_make_complete_ends_with_a_sentence_for_e
             " says more"
         ),
     ]
-    assert said[4].startswith("Mend these nodes or the run config, or lower min-nodes")
+    assert said[4].startswith("Fix these nodes or the run config, or lower min-nodes")
     assert len(grid.passed) == 5  # nobody was asked twice
 
 
@@ -386,9 +386,7 @@ def test_a_passing_fault_is_asked_about_again(clients, tmp_path, told, monkeypat
     grid.spoil = spoil
     trained(grid)
     assert (
-        told.text.count(
-            "Node 12 is left out: something unforeseen went wrong there (code unforeseen)"
-        )
+        told.text.count("Node 12 is left out: an unexpected error occurred there (code unforeseen)")
         == 1
     )
     assert "(out of 6 on 3)" in told.text

@@ -2,8 +2,8 @@
 their keys.
 
 A node starts a process for every message: the runs here are short, and all share one federation at
-the same time, since most of their time is waiting; all but the last, in which a node is killed.
-What a bad node does is in the app of its run, and so is where the faulty tables are.
+the same time, since most of their time is waiting; in the last a node is killed, when no other run
+needs it. What a bad node does is in the app of its run, and so is where the faulty tables are.
 """
 
 import json
@@ -51,6 +51,19 @@ PATIENCE = 400  # seconds; a busy machine may need minutes for what takes second
 TIMEOUT = 180.0  # of a round: nothing here waits for its end
 ENDURED = 30.0  # of runs that must fail: all of them wait for it at the same time
 AGAIN = "start the run again"  # the last words of such a run
+CODES = {
+    "first": {"north": "not-numbers", "south": "unreadable-file", "east": "missing-column"},
+    "second": {"north": "missing-values", "south": "unforeseen", "east": "other-classes"},
+}
+TROUBLES = {
+    "hostile": dict.fromkeys(NODES, REFUSED_APP.text),
+    "asking": dict.fromkeys(NODES, Fault.NOT_ALLOWED.sentence),
+} | {
+    name: {node: Fault.find(code).sentence for node, code in codes.items()}
+    for name, codes in CODES.items()
+}  # of the runs that must fail, what the server hears of each node
+ADVISED_IN = "The advice is in"
+BAD_HEAD = "bad.safetensors"
 FAULTY = "faulty"  # a folder beside the nodes' tables
 BAD_RUN = OPTIONS | {
     "rounds": 2,
@@ -199,7 +212,8 @@ def start_node(running: Federation, name: str, data: Path) -> Process:
 @pytest.fixture(scope="module")
 def runs(federation, data, apps):
     """A run that trains, whose server dies on the way and which is resumed, beside one that
-    advises; then four that must fail.
+    advises; then four that must fail; and one with bad replies, which begins as soon as the nodes
+    have answered the others, while those still wait for healthy nodes.
     """
     folder, rules = federation.folder, {"min_nodes": 3, "timeout": TIMEOUT}
     shared = folder / "rtfa.safetensors"
@@ -222,12 +236,19 @@ def runs(federation, data, apps):
         "advise": federation.start(["python", "-c", code], "advise"),
     }
     started["rtfa"].wait_for(DONE, PATIENCE)  # a node answers one message after another
-    return started | {
+    started |= {
         "hostile": federation.run(apps["hostile"], **refused),
         "asking": federation.run(apps["rtfa"], **refused | {"client": "x3"}),
         "first": federation.run(apps["first"], **faulty, features="x3", label="mark"),
         "second": federation.run(apps["second"], **faulty, features="x5"),
     }
+    started["advise"].wait_for(ADVISED_IN, PATIENCE)
+    federation.nodes["signed"].stop()
+    for name, troubles in TROUBLES.items():
+        for node, text in troubles.items():
+            started[name].wait_for(f"Node {federation.numbers[node]} is left out: {text}", PATIENCE)
+    started["bad"] = federation.run(apps["bad"], **BAD_RUN, shared_path=str(folder / BAD_HEAD))
+    return started
 
 
 def write_faulty_tables(data: Path) -> None:
@@ -246,8 +267,8 @@ def write_faulty_tables(data: Path) -> None:
     (data / FAULTY).mkdir()
     frame.with_columns(word, hole, mark="label").write_csv(data / FAULTY / "north.csv")
     outside = pl.when(first).then(pl.lit("7351942")).otherwise("label").alias("label")
-    frame.with_columns(outside).write_csv(data / FAULTY / "south.csv")
-    (data / FAULTY / "east.csv").write_bytes(b"\x1f\x8b" + MARK.encode())
+    frame.with_columns(outside).write_csv(data / FAULTY / "east.csv")
+    (data / FAULTY / "south.csv").write_bytes(b"\x1f\x8b" + MARK.encode())
 
 
 def test_a_killed_server_is_resumed_and_learns_what_training_here_learns(federation, runs, data):
@@ -290,8 +311,7 @@ def test_flowers_trusted_entities_refuse_every_app_that_is_not_signed(federation
 
 
 def test_it_is_advised(federation, runs, data):
-    log = runs["advise"].wait_for("The advice is in", PATIENCE)
-    federation.nodes["signed"].stop()
+    log = runs["advise"].wait_for(ADVISED_IN, PATIENCE)
     advice = json.loads((federation.folder / "advice.json").read_text())
     frame = pl.read_csv(data / "all.csv").drop("label")
     whole = fa.Federation.from_frame(
@@ -344,8 +364,8 @@ class Recorder(Attentive):
 
 
 def recording_app(folder: Path, name: str) -> Path:
-    """An app whose server keeps what it receives, in a file, and whose node at the east has a fault
-    of its own.
+    """An app whose server keeps what it receives, in a file, and whose node in the south has a
+    fault of its own, which passes for all that the server knows: it is asked again and again.
     """
     app = write_app("ftfa", folder / name)
     server, task = app / name / "server_app.py", app / name / "task.py"
@@ -355,8 +375,8 @@ def recording_app(folder: Path, name: str) -> Path:
     )
     server.write_text(told.replace("strategy.train(grid)", "strategy.train(Recorder(grid))"))
     fault = f"""    table = Path(context.node_config["data-path"])
-    if "{name}" == "second" and table.stem == "east":
-        raise RuntimeError("{MARK}east")
+    if "{name}" == "second" and table.stem == "south":
+        raise RuntimeError("{MARK}south")
     told = {{**context.node_config, "data-path": str(table.parent / "{FAULTY}" / table.name)}}
     return load_clients(told, """
     text = task.read_text().replace("    return load_clients(context.node_config, ", fault)
@@ -366,11 +386,7 @@ def recording_app(folder: Path, name: str) -> Path:
 
 def test_of_six_faults_the_server_hears_codes_alone_and_the_runs_fail(federation, runs, data, apps):
     recorded = apps["first"].parent
-    codes = {
-        "first": {"north": "not-numbers", "south": "missing-column", "east": "unreadable-file"},
-        "second": {"north": "missing-values", "south": "other-classes", "east": "unforeseen"},
-    }
-    for name, expected in codes.items():
+    for name, expected in CODES.items():
         log = runs[name].wait_for(AGAIN, PATIENCE)
         received = (recorded / f"{name}.bin").read_bytes()
         for node, code in expected.items():
@@ -388,25 +404,25 @@ def test_of_six_faults_the_server_hears_codes_alone_and_the_runs_fail(federation
     }  # what the server must not know is in the nodes' own logs
     assert f"{MARK}HIV-positive" in told["north"]
     assert "missing values in 'x5' (row 0 (line 2))" in told["north"]
-    assert "7351942" in told["south"]
-    assert f"RuntimeError: {MARK}east" in told["east"]
+    assert "7351942" in told["east"]
+    assert f"RuntimeError: {MARK}south" in told["south"]
 
     def failed() -> bool:
         told = federation.told("flwr", "list", "here", "--format", "json")
-        return told.count("finished:failed") >= len(codes) + 2  # the hostile and the asking one
+        return told.count("finished:failed") >= len(TROUBLES)
 
     wait_until(failed, 60, "end of the runs")
 
 
-def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs, data, apps):
+def test_rounds_complete_without_nodes_that_reply_badly_or_die(federation, runs, data):
     """Round 1: NaN, and a wrong shape. 2: a huge array, and a node killed at work, which is started
     again.
     """
-    for name, other in runs.items():  # a node that sleeps does nothing for them
-        other.wait_for(" is in " if name in ("rtfa", "advise") else AGAIN, PATIENCE)
-    shared, asleep = (federation.folder / name for name in ("bad.safetensors", "asleep"))
-    run = federation.run(apps["bad"], **BAD_RUN, shared_path=str(shared))
+    shared, asleep = (federation.folder / name for name in (BAD_HEAD, "asleep"))
+    run = runs["bad"]
     wait_until(asleep.exists, PATIENCE, "sleeping node", lambda: run.text[-3000:])
+    for name in TROUBLES:  # a node that is not connected is not at fault
+        runs[name].wait_for(AGAIN, PATIENCE)
     federation.nodes["east"].kill()
     run.wait_for(f"Node {federation.numbers['east']} is left out: it did not reply", PATIENCE)
     while not accepted(

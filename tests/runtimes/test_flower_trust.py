@@ -492,7 +492,7 @@ def test_a_node_without_listed_apps_or_data_does_not_start(tmp_path):
         ('data-path = "north.csv"', "apps lists no digest"),
         ('apps = ["sha256:0"]', "data-path is missing"),
         ("apps = 3", "apps is 3: give names in a list"),
-        ("apps", "this is no TOML"),
+        ("apps", "this is not TOML"),
     ):
         policy.write_text(text)
         with pytest.raises(fa.InvalidInput, match=match):

@@ -153,7 +153,7 @@ def test_an_app_is_tried_on_a_file_and_its_faults_are_told(tmp_path, monkeypatch
     for name in [name for name in sys.modules if name.split(".")[0] == "tried"]:
         del sys.modules[name]
     with pytest.raises(
-        fa.InvalidInput, match=r"node 12: something unforeseen went wrong there \(code unforeseen\)"
+        fa.InvalidInput, match=r"node 12: an unexpected error occurred there \(code unforeseen\)"
     ):
         try_app("tried")
     assert "RuntimeError: lost" in caplog.text  # the nodes' log is this process's
@@ -260,7 +260,7 @@ def test_names_of_clients_are_safe_names_of_files(tmp_path):
     assert len(path.name) < 255
     path.parent.mkdir()
     path.write_text("not a head")
-    with pytest.raises(fa.InvalidInput, match="is no head that fedasym wrote"):
+    with pytest.raises(fa.InvalidInput, match="is not a head that fedasym wrote"):
         SavedHead.load(path)
 
 

@@ -13,9 +13,11 @@ from fedasym.theory.filters import DescentFilter
 from fedasym.theory.rounds import (
     ErrorEnergies,
     Moments,
+    MoveLengths,
     Round,
     StepFilter,
     advance_energies,
+    fourth_moments,
     integrate_moments,
     mean_filter,
     moments_of_ridge,
@@ -42,7 +44,8 @@ def following(M, moments, own, server, shares):
     M = M[..., None]  # endlessly many clients: their mean move is p
     law = mean_filter(moments, np.asarray(np.inf))
     own = ErrorEnergies(own, 0 * own)
-    after, length, _ = advance_energies(ErrorEnergies(M, 0 * M), moments, own, server, shares, law)
+    after, moves = advance_energies(ErrorEnergies(M, 0 * M), moments, own, server, shares, law)
+    length = moves.length
     return after.total[..., 0], length
 
 
@@ -225,3 +228,35 @@ def test_the_mean_move_of_few_clients_has_weak_directions():
     assert law.weights.sum() == pytest.approx(1)
     assert law.mean(law.x)[0] == pytest.approx(found.p[0])
     assert law.mean(law.x**2)[0] - found.p[0] ** 2 == pytest.approx(found.T[0, 0] / m)
+
+
+def test_lengths_vary_as_those_of_drawn_clients():
+    """A shared error that all clients have in common, displacements and label noise of their own;
+    one step, some, and local training to convergence.
+    """
+    d, n, r2, s2, M, step = 90, 60, 0.5, 0.4, 1.5, 0.1
+    spectrum = spectra.atoms([0.6, 1.4], [0.5, 0.5])
+    work = DescentFilter(np.array([1.0, 6.0, np.inf]), step)
+    moments = moments_of_steps(work, d / n, spectrum)
+    second = moments.through(np.tile(spectrum.weights, (3, 1))).sum(-1)
+    fitted = s2 * moments.nu.sum(-1)
+    square = (M + r2) * second + fitted
+    fourth = fourth_moments(work, d / n, spectrum)
+    law = MoveLengths(second, fourth, np.full(3, s2 * d / n), np.full(3, float(d)))
+    rng = np.random.default_rng(2)
+    scale = np.sqrt(np.repeat(spectrum.values, d // 2))
+    error = rng.standard_normal(d)
+    error *= np.sqrt(M) / np.linalg.norm(error)
+    lengths = []
+    for _ in range(400):
+        u, s, v = np.linalg.svd(
+            rng.standard_normal((n, d)) * scale / np.sqrt(n), full_matrices=False
+        )
+        f = np.stack([step * s**2, 1 - (1 - step * s**2) ** 6, np.ones(n)])
+        own = error + rng.standard_normal(d) * np.sqrt(r2 / d)
+        noise = rng.standard_normal(n) * np.sqrt(s2 / n)
+        lengths.append(np.linalg.norm(f * (v @ own) + f / s * (u.T @ noise), axis=1))
+    mean, deviation = np.mean(lengths, axis=0), np.std(lengths, axis=0)
+    np.testing.assert_allclose(mean, np.sqrt(square), rtol=0.02)
+    spread = law.spread(square, M * second, fitted)
+    np.testing.assert_allclose(deviation / mean, spread, rtol=0.15)

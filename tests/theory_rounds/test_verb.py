@@ -16,12 +16,24 @@ WORLD = fa.Population(radius=1, noise=0.5, aspect=2, norm=2)
 
 
 def simulate_rounds(
-    *, clients, cohort, local_steps, step, rounds, trials, d=120, spectrum=None, clip=np.inf, z=0.0
+    *,
+    clients,
+    cohort,
+    local_steps,
+    step,
+    rounds,
+    trials,
+    d=120,
+    spectrum=None,
+    clip=np.inf,
+    z=0.0,
+    quantile=None,
 ):
     """Excess loss of the shared model after each round, and its standard error: plain federated
     averaging.
     """
     rng = np.random.default_rng(11)
+    first, lengths = clip, []
     n, scale = (
         d // 2,
         (
@@ -50,13 +62,22 @@ def simulate_rounds(
                 for _ in range(local_steps):
                     w -= step * X.T @ (X @ w - y) / n
                 move = w - shared
-                change += move * min(1, clip / np.linalg.norm(move))
+                lengths.append(np.linalg.norm(move))
+                change += move * min(1, clip / lengths[-1])
             shared = shared + change / cohort
             if z:
                 shared = shared + rng.standard_normal(d) * z * clip / cohort
-            path.append(np.sum(scale**2 * (shared - centre) ** 2))
+            if quantile is not None:
+                short = np.mean(np.array(lengths[-cohort:]) <= clip)
+                clip *= np.exp(-0.2 * (short + 0.05 * rng.standard_normal() - quantile))
+            path.append((np.sum(scale**2 * (shared - centre) ** 2), clip))
         paths.append(path)
-    return np.mean(paths, axis=0), np.std(paths, axis=0, ddof=1) / np.sqrt(trials)
+        clip = first
+    found = np.array(paths)
+    error = np.std(found[..., 0], axis=0, ddof=1) / np.sqrt(trials)
+    if quantile is None:
+        return found[..., 0].mean(0), error
+    return found[..., 0].mean(0), error, found[..., 1].mean(0)
 
 
 def test_simulated_rounds_with_many_clients_follow_the_recursion():
@@ -103,6 +124,66 @@ def test_simulated_rounds_with_correlated_features_clipping_and_noise():
     )
     for t, expected in zip([1, 4, 12], found.shared_error, strict=True):
         assert abs(drawn[t - 1] - expected) < 3.5 * error[t - 1] + 0.03 * expected
+
+
+def test_an_adaptive_clip_follows_the_lengths_as_it_does_in_training():
+    """From far below and from far above; the count of short updates has a part of the noise."""
+    settings = {"cohort": 20, "local_steps": 3, "clients": 200, "rounds": 25}
+    z, share = 0.5, 0.5
+    sums = (z**-2 - (2 * 0.05 * 20) ** -2) ** -0.5  # the count has deviation 0.05 cohort
+    for clip in (0.1, 3.0):
+        told = {"clip": clip, "quantile": share}
+        drawn, error, clips = simulate_rounds(**settings, step=0.1, trials=4, z=sums, **told)
+        privacy = fa.Privacy(noise_multiplier=z, sampling="fixed", **told)
+        at = [2, 5, 12, 25]
+        world = {"dimension": 120, "privacy": privacy, "evaluated": at}
+        found = fa.rounds(WORLD, "fedavg", **settings, **world)
+        for t, expected in zip(at, found.shared_error, strict=True):
+            assert abs(drawn[t - 1] - expected) < 3.5 * error[t - 1] + 0.03 * expected
+        assert float(found.privacy["clip"]) == pytest.approx(clips[-1], rel=0.05)
+    assert "after the last round" in str(found)
+
+
+def test_several_outputs_are_one_regression_of_added_squares_and_as_many_unknowns():
+    """Least-squares heads on coded classes: updates are clipped as a whole, energies add up."""
+    rng = np.random.default_rng(4)
+    outputs, d, n, m, D, K, step, rounds, clip, z = 3, 80, 40, 60, 20, 3, 0.1, 6, 1.0, 1.5
+    paths = []
+    for _ in range(4):
+        centre = rng.standard_normal((d, outputs)) / np.sqrt(d)
+        data = []
+        for _ in range(m):
+            X = rng.standard_normal((n, d))
+            own = centre + rng.standard_normal((d, outputs)) / np.sqrt(d)
+            data.append((X, X @ own + 0.5 * rng.standard_normal((n, outputs))))
+        W, path = np.zeros((d, outputs)), []
+        for _ in range(rounds):
+            change = z * clip * rng.standard_normal(W.shape)
+            for i in rng.choice(m, D, replace=False):
+                X, Y = data[i]
+                w = W
+                for _ in range(K):
+                    w = w - step * X.T @ (X @ w - Y) / n
+                change = change + (w - W) * min(1, clip / np.linalg.norm(w - W))
+            W = W + change / D
+            path.append(((W - centre) ** 2).sum() / (centre**2).sum())
+        paths.append(path)
+    radius, noise, norm = np.sqrt(outputs * np.array([1, 0.25, 2]))
+    world = fa.Population(radius=radius, noise=noise, aspect=d / n, norm=norm)
+    privacy = fa.Privacy(noise_multiplier=z, clip=clip, sampling="fixed")
+    told = {"local_steps": K, "server_step": step, "cohort": D, "clients": m, "rounds": rounds}
+    told |= {"dimension": outputs * d, "privacy": privacy, "evaluated": [1, 3, 6]}
+    found = fa.rounds(world, "fedavg", **told).shared_error / outputs
+    drawn, error = np.mean(paths, axis=0), np.std(paths, axis=0, ddof=1) / 2
+    for t, expected in zip([1, 3, 6], found, strict=True):
+        assert abs(drawn[t - 1] - expected) < 4 * error[t - 1] + 0.02 * expected
+
+
+def test_in_high_dimension_an_adaptive_clip_stays_within_a_step_of_the_common_length():
+    privacy = fa.Privacy(noise_multiplier=1e-3, quantile=0.5, clip=1.0)
+    told = {"rounds": 200, "cohort": 1000, "clients": 10**6, "dimension": 10**12}
+    path = fa.rounds(WORLD, "fedavg", local_steps=5, privacy=privacy, **told)
+    assert abs(np.log(float(path.privacy["clip"]) / path.length[-1])) <= 0.1
 
 
 def test_with_large_cohorts_and_many_rounds_it_is_predict():
@@ -407,6 +488,3 @@ def test_privacy_costs_refuse_what_they_cannot_say():
         fa.privacy_costs(WORLD, dimension=10, clients=50, cohort=60, rounds=2)
     with pytest.raises(fa.InvalidInput, match="margin is 2"):
         fa.privacy_costs(WORLD, dimension=10, clients=50, epsilon=1, rounds=2, margin=2)
-    budget = fa.Privacy(epsilon=1, quantile=0.5)
-    with pytest.raises(fa.InvalidInput, match="quantile is"):
-        fa.rounds(WORLD, clients=50, dimension=10, privacy=budget)

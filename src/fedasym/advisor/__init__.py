@@ -18,6 +18,7 @@ import numpy as np
 from fedasym.advisor.advice import (
     CLASS_CANDIDATES,
     Advice,
+    NoisedStatistics,
     add_shares,
     caution_sharing,
     charge_privacy,
@@ -62,14 +63,29 @@ from fedasym.advisor.data import (
     read_classes,
     read_clients,
 )
-from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
+from fedasym.advisor.doubts import (
+    RANKING_CHECKS,
+    ClassEvidence,
+    doubt_classes,
+    doubt_noise,
+    doubt_regression,
+)
 from fedasym.advisor.estimates import (
     Estimates,
     held_out_squares,
     pool_and_estimate,
     weights_by_feature,
 )
-from fedasym.advisor.federated import ClassSummary, combine_summaries, look_at_summaries
+from fedasym.advisor.federated import (
+    GROUPS,
+    SENT,
+    ClassSummary,
+    NoisedSums,
+    combine_summaries,
+    estimate_from_sums,
+    look_at_summaries,
+    play_noised_sums,
+)
 from fedasym.advisor.mixed import advise_mixed, advise_scored, has_filters
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
@@ -96,6 +112,7 @@ from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import TRAIN
 from fedasym.exact.classes import ClassFit, fit_classes, is_covered
 from fedasym.exact.estimators import fit as fit_linear
@@ -105,6 +122,7 @@ from fedasym.models import Model
 from fedasym.models.what_if import WhatIf
 from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
+from fedasym.training.privacy import draw_secret_noise
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
@@ -119,6 +137,7 @@ def advise(
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
     privacy: Privacy | None = None,
+    statistics_privacy: Privacy | None = None,
     what_if: bool = False,
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
@@ -137,6 +156,9 @@ def advise(
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
         dear, clients are advised to learn alone, and told from how many on sharing would pay.
         The statistics of the advice itself are not counted. Labels that are numbers.
+    statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every
+        client a few bounded numbers and a vector go into sums, to which Gaussian noise is added.
+        Intervals are wider, and nothing is said of single clients. Labels that are numbers.
     what_if: also draw clients that resemble these, with other numbers of samples and clients, and
         say what follows (`fa.what_if`); of a Federation.
 
@@ -144,7 +166,7 @@ def advise(
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
     sigma^2 I + (r^2/d) X_i X_i'), the covariance from the clients' own Gram eigenvalues, the losses
     from `fa.predict` with the number of clients at hand. With few features there is a variance for
-    the intercept and one for the rest, or one for each feature where the data carry it, and the
+    the intercept and one for the rest, or one for each feature where the data support it, and the
     losses are exact expectations given the clients' own features; with few features and classes,
     personalised logistic regressions are fitted to folds and scored by log-loss.
 
@@ -161,23 +183,26 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    if drawn := flag("what_if", what_if):
+        check_resembled(data)
     budget = read_privacy(privacy)
     if budget is not None:
         if budget.epsilon is None:
             raise InvalidInput(
                 "privacy has no epsilon: give a budget, such as fa.Privacy(epsilon=4)"
             )
-        plain = advise(data, y, clients, task=task, intercept=intercept, algorithms=algorithms)
-        return charge_privacy(plain, budget)
+        told: dict[str, Any] = {"task": task, "intercept": intercept, "algorithms": algorithms}
+        told |= {"statistics_privacy": statistics_privacy}
+        return charge_privacy(advise(data, y, clients, **told), budget)
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]
-    if are_classes(data, y, task):  # class shares are measured in any case
-        beside = [each for each in beside if each.correction is None]
     every = asks_for_all(algorithms)
-    if every:
+    if every or are_classes(data, y, task):  # of classes, their shares are measured in any case
         beside = [each for each in beside if each.correction is None]
     beside = resolve(beside, None, MAML_STEP) if beside else []
+    if (kept := read_privacy(statistics_privacy)) is not None:
+        return advise_with_noise(data, y, clients, task, intercept, beside, kept, what_if)
     if (
         isinstance(data, Sequence)
         and len(data)
@@ -194,20 +219,24 @@ def advise(
             )
         return advise_sent(data, beside)
     advice = advise_samples(data, y, clients, task, intercept, beside, every)
-    if flag("what_if", what_if):
+    if drawn:
         advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
 
 
-def foretell_clients(data: Any, recommended: str) -> WhatIf:
-    """What the recommended algorithm and its rivals would reach at other sizes."""
+def check_resembled(data: Any) -> None:
+    """Refuse data that no drawn clients can resemble."""
     if not isinstance(data, Federation):
         raise InvalidInput(
             "what_if is True: clients are drawn to resemble those of a Federation; make one of the"
             " arrays with fa.Federation.from_arrays"
         )
+
+
+def foretell_clients(data: Federation, recommended: str) -> WhatIf:
+    """What the recommended algorithm and its rivals would reach at other sizes."""
     names = [name for name in dict.fromkeys((recommended, "rtfa", *RIVALS)) if name in PAPER]
     return foretell(data, algorithms=names)
 
@@ -227,6 +256,11 @@ def advise_samples(
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
     notes = nested_doubts(federation)
+    if isinstance(data, ShardedFederation):
+        if data.classes is None:
+            data.refuse("advice on labels that are numbers is made")
+        if data.dimension + free <= (MANY_UNKNOWNS if free else FEW):
+            data.refuse("models of few features are fitted to folds of all samples")
     if are_classes(data, y, task):
         classes = read_classes(data, y, clients)
         sequences = federation is not None and federation.sequences
@@ -350,6 +384,88 @@ def advise_summaries(summaries: list[Summary], beside: Sequence[Algorithm] = ())
         )
 
 
+def advise_with_noise(
+    data: Any,
+    y: Any,
+    clients: Iterable[Hashable] | None,
+    task: str | None,
+    intercept: bool | None,
+    beside: Sequence[Algorithm],
+    budget: Privacy,
+    what_if: bool,
+) -> Advice:
+    """Advice from statistics that keep a privacy budget, of samples at one place."""
+    if isinstance(data, Sequence) and any(isinstance(e, Summary | ClassSummary) for e in data):
+        raise InvalidInput(
+            "statistics_privacy is given with summaries, which have been sent without noise: give"
+            " the samples, or ask a federation (fedasym advise NAME --federated)"
+        )
+    if are_classes(data, y, task):
+        raise InvalidInput(
+            "statistics_privacy is for labels that are numbers: with classes leave it out, or ask"
+            " about least-squares heads, one class against the others (task='regression')"
+        )
+    if flag("what_if", what_if):
+        raise InvalidInput(
+            "what_if is True with statistics_privacy: clients that resemble yours would need"
+            " statistics without noise; leave one of them out"
+        )
+    read = read_clients(data, y, clients)
+    free = data.intercept if isinstance(data, Federation) and intercept is None else intercept
+    levelled = True if free is None else flag("intercept", free)
+    read = read.level() if levelled else read
+    # which features are always 0, or follow from others, is not looked at
+    read = replace(read, live=np.ones_like(read.live), basis=None)
+    with few_threads(read.dimension):
+        noised = play_noised_sums(read, budget, draw_secret_noise)
+        advice = advise_sums(noised, levelled, beside)
+    recipe = data.recipe if isinstance(data, Federation) else None
+    if recipe is None:
+        return advice
+    scaled = Doubt("columns", "how the table's columns were scaled and coded is not counted.")
+    return replace(advice, columns=str(recipe), doubts=(*advice.doubts, scaled))
+
+
+def advise_sums(noised: NoisedSums, intercept: bool, beside: Sequence[Algorithm] = ()) -> Advice:
+    """Advice from sums with noise: predictions, doubts, the advice; nothing of single clients."""
+    m = int(noised.clients.sum())
+    if m < max(LEAST_CLIENTS, GROUPS):
+        raise InvalidInput(
+            f"there are {m} clients: sums over five groups of clients take at least {GROUPS}"
+        )
+    found, aspect = estimate_from_sums(noised)
+    d = noised.sums.shape[1] - SENT
+    samples = max(round(d / aspect), 1)
+    kinds = SizeGroups.of(np.full(m, float(samples)))
+    table = predict_regression(found, d, kinds, (), beside)
+    recommended = choose_loss(table, SIMPLEST)
+    rivals = choose_rivals(table, recommended)
+    ridges = {name: table[name].ridge for name in (recommended, *rivals)}
+    spent = NoisedStatistics(
+        noised.budget.spend(rounds=1, cohort=1, clients=1), noised.budget.delta, noised.noises
+    )
+    return Advice(
+        metric=LOSS,
+        population=describe_regression(found, d, kinds.sizes),
+        predictions=table,
+        recommended=recommended,
+        ridge=table[recommended].ridge,
+        steps=predict_steps(found, d, samples, m),
+        doubts=doubt_noise(found, intercept),
+        confirm=RidgeConfirmation(
+            recommended,
+            {name: table[name].trusted - table[recommended].trusted for name in rivals},
+            {name: None if ridge is None else ridge * samples for name, ridge in ridges.items()},
+            level=0.0 if intercept else None,
+            beside=tuple(beside),
+        ),
+        floor=found.noise2,
+        sent=noised.bytes,
+        intercept=intercept,
+        statistics=spent,
+    )
+
+
 def assemble_regression(
     summaries: list[Summary],
     found: Estimates,
@@ -400,11 +516,11 @@ def assemble_regression(
     ratio = float(ratios["rtfa"] or 0.0)
     return Advice(
         metric=LOSS,
-        population=describe_regression(found, summaries, sizes),
+        population=describe_regression(found, d, sizes),
         predictions=table,
         recommended=recommended,
         ridge=None if ratios[recommended] is None else float(ratios[recommended] or 0.0) / middle,
-        steps=predict_steps(found, d, middle, summaries),
+        steps=predict_steps(found, d, middle, len(summaries), summaries),
         doubts=doubts,
         confirm=RidgeConfirmation(
             recommended,
@@ -534,7 +650,7 @@ def fit(
     if federation.classes is not None:
         if ridge is not None:
             raise InvalidInput(
-                "ridge is given, and the labels are classes: their variances are estimated; leave"
+                "ridge is given, but the labels are classes: their variances are estimated; leave"
                 " it out"
             )
         labels = federation.labels[rows]
@@ -565,7 +681,7 @@ def check_has_ridge(algorithm: str | Algorithm) -> None:
     named = find(algorithm)
     if not named.has_ridge:
         raise InvalidInput(
-            f"ridge is given, and {named.name} has none: leave it out, or take local_ridge, rtfa or"
+            f"ridge is given, but {named.name} has none: leave it out, or take local_ridge, rtfa or"
             " pfedme"
         )
 

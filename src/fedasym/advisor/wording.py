@@ -15,7 +15,7 @@ from fedasym.core.numbers import number, plural, three_digits
 from fedasym.results import ACCURACY, LOSS
 
 if TYPE_CHECKING:
-    from fedasym.advisor.advice import Advice, PrivateSharing
+    from fedasym.advisor.advice import Advice, NoisedStatistics, PrivateSharing
     from fedasym.advisor.predictions import Prediction, Steps
 
 WIDTH = 100
@@ -39,11 +39,30 @@ def regression_page(advice: Advice) -> str:
     """The whole page: what to do, why, how sure, what may be wrong, how to check."""
     about = weight_lines(advice) if advice.weights else population_lines(advice)
     parts = [fill_lines(regression_sentence(advice), "") + "\n", *loss_lines(advice), "", *about]
-    parts += ["", *gainer_lines(advice)]
+    if advice.statistics is not None:
+        parts += ["", fill_lines(statistics_sentence(advice, advice.statistics), "")]
+    else:
+        parts += ["", *gainer_lines(advice)]
     parts += doubt_lines(advice)
     parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
-    parts += bytes_lines(advice.sent)
+    parts += bytes_lines(advice.sent) if advice.statistics is None else []
     return "\n".join(parts)
+
+
+def statistics_sentence(advice: Advice, spent: NoisedStatistics) -> str:
+    """What the advice itself has spent of privacy, and with training."""
+    where = "" if spent.noises == 1 else f", added by each of {spent.noises} nodes"
+    text = (
+        f"The statistics behind this advice were sums with Gaussian noise{where}: they have spent"
+        f" epsilon {number(spent.epsilon)} at delta {spent.delta:g}."
+    )
+    if advice.privacy is None:
+        return text
+    both = spent.epsilon + advice.privacy.epsilon
+    return (
+        f"{text} With training that is epsilon {number(both)} at delta"
+        f" {spent.delta + advice.privacy.delta:g} in all."
+    )
 
 
 def bytes_lines(sent: int | None) -> list[str]:
@@ -87,9 +106,9 @@ def privacy_sentence(advice: Advice, about: PrivateSharing) -> str:
         )
     verdict = "it does not pay" if np.isinf(about.pays) else f"it would pay {many}"
     return (
-        f"{budget} sharing is too dear: {about.algorithm} would have {private} instead of {plain},"
-        f" and each client alone has {alone}, which costs no privacy. With clients like these"
-        f" {verdict}."
+        f"{budget} sharing costs too much: {about.algorithm} would have {private} instead"
+        f" of {plain}, and each client alone has {alone}, which costs no privacy. With clients"
+        f" like these {verdict}."
     )
 
 

@@ -475,7 +475,7 @@ def read_entry_points() -> dict[str, Algorithm]:
             continue
         told = algorithm if isinstance(algorithm, str) else "it is not an fa.Algorithm"
         warnings.warn(
-            f"{point.value!r} of an installed package is left out: {told}; mend or uninstall it",
+            f"{point.value!r} of an installed package is left out: {told}; fix or uninstall it",
             stacklevel=2,
         )
     return found

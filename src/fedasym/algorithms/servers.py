@@ -163,7 +163,11 @@ class ServerMomentum(AverageRounds):
     step_settings = ("server_step", "server_rate")
 
     momentum: float = setting(
-        default=0.9, least=0, most=1, meaning="part of the speed that is kept", grid=(0.5, 0.9)
+        default=0.9,
+        least=0,
+        most=1,
+        meaning="momentum: part of the last update that is kept",
+        grid=(0.5, 0.9),
     )
     server_rate: float = setting(
         default=1.0, above=0, meaning="how far the server goes along the clients' change"
@@ -193,10 +197,10 @@ class ServerAdam(AverageRounds):
         grid=RATES,
     )
     momentum: float = setting(
-        default=0.9, least=0, most=1, meaning="part of the speed that is kept"
+        default=0.9, least=0, most=1, meaning="momentum: part of the last update that is kept"
     )
     second_momentum: float = setting(
-        default=0.99, least=0, most=1, meaning="part of the mean square that is kept"
+        default=0.99, least=0, most=1, meaning="part of the running mean square that is kept"
     )
     floor: float = setting(
         default=1e-3, above=0, meaning="added to roots of mean squares (adaptivity)"

@@ -138,13 +138,13 @@ class PrivacyOptions:
     noise_multiplier: float | None = None
     """Instead of epsilon: the noise, in units of the clip."""
     delta: float = 1e-6
-    """Of the privacy budget; well below 1/clients."""
+    """Failure probability of the privacy budget; well below 1/clients."""
     clip: float | None = None
-    """Length to which updates are cut."""
+    """Length to which updates are clipped."""
     quantile: float | None = None
     """An adaptive clip, such as 0.5: it follows this quantile of the updates' lengths."""
     sampling: str = "poisson"
-    """poisson, or fixed for cohorts of a fixed size, of which the same noise protects less."""
+    """poisson, or fixed for cohorts of a fixed size, which the same noise protects less."""
 
     def budget(self) -> fa.Privacy | None:
         """The budget; None where neither epsilon nor noise is given."""
@@ -403,7 +403,7 @@ class WorldOptions:
         for name in others:
             if getattr(self, name) != getattr(WORLD, name):
                 raise fa.InvalidInput(
-                    f"{name} is given, and --task {self.task} takes {', '.join(theirs)}: leave"
+                    f"{name} is given, but --task {self.task} takes {', '.join(theirs)}: leave"
                     f" --{name} out"
                 )
         needed = {name: getattr(self, name) for name in theirs if name in NEEDED}
@@ -438,7 +438,7 @@ class Where:
     on: str | None = None
     """ray: on a Ray cluster, side by side; here, one after the other, by default."""
     address: str | None = None
-    """Of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a temporary
+    """Address of the cluster's head, host:port, or auto; by default RAY_ADDRESS, or a temporary
     cluster on this machine.
     """
     threads: int | None = None
@@ -450,7 +450,7 @@ class Where:
     data.
     """
     workers: int | None = None
-    """On Ray: at most so many pieces at a time; as many as there is room for by default."""
+    """On Ray: at most this many pieces at a time; as many as there is room for by default."""
 
     def runtime(self) -> Ray | None:
         """What the verbs take."""

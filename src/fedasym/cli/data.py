@@ -164,9 +164,9 @@ def partition(
     dirichlet
         Alpha of a Dirichlet law of class shares: small is uneven. 0.5 where no law is named.
     shards
-        Samples sorted by class and cut; so many pieces for each client.
+        Samples sorted by class and cut; this many pieces for each client.
     classes_per_client
-        So many classes for each client.
+        This many classes for each client.
     quantity
         Alpha of a Dirichlet law of sizes; classes alike.
     iid
@@ -215,6 +215,33 @@ def partition(
     print(f"{dealt}\n\nWritten to {where}")
     if plot:
         print(f"Drawn to {dealt.plot(plot)}")
+
+
+@data.command
+def shard(
+    file: str, /, *, into: str, shards: int | None = None, columns: Columns = COLUMNS
+) -> None:
+    """Write clients to a folder of shards, from which commands read the clients that they need.
+
+    Example: fedasym data shard clients.safetensors --into clients
+
+    Parameters
+    ----------
+    file
+        A file or folder of clients that fits into memory. What does not is written block by block
+        from Python, by fa.datasets.write_shards.
+    into
+        A new folder.
+    shards
+        How many files; by default as many as make 64 MB each.
+    """
+    federation = read_federation(file, columns, show=True)
+    if shards is None:
+        where = fa.datasets.write_shards(federation.blocks(), into)
+    else:
+        where = federation.save(into, shards=shards)
+    opened = fa.Federation.open(where)
+    print(f"{opened}\n\nWritten to {where}. Train on it: fedasym train {where}")
 
 
 @Parameter(name="*")
@@ -279,13 +306,13 @@ def pretrain(
     decay_every
         After so many epochs, again and again.
     decay_at
-        Or at these epochs, separated by commas.
+        Instead: the epochs at which it is multiplied, separated by commas.
     augmentation
         Of images: crop, flip, rotation, separated by commas.
     tune
         Train the paper's grid, 5 step sizes by 3 decays, and choose on validation samples.
     seed
-        Of the first weights, the order of samples and the augmentation.
+        Seed of the first weights, the order of samples and the augmentation.
     """
     name, federation = find_data(data, columns)
     base = fa.pretraining.RECIPES.get(name) or (

@@ -355,7 +355,7 @@ def reproduce(
     into
         The run folder; runs/NAME by default.
     show
-        List what there is: its figures and tables, what it takes and how far it is.
+        List what there is: its figures and tables, what it takes and how much is done.
     check
         Say which of the paper's findings finished runs support, and run nothing.
     tables

@@ -80,7 +80,7 @@ def predict(
     Parameters
     ----------
     ridge
-        For the methods that have one; each gets its best by default.
+        Ridge of the methods that have one; by default each gets its best.
     clients
         How many clients; infinitely many by default.
     maml_step
@@ -144,7 +144,7 @@ def compare(
         A parameter and its range, such as noise=0:2:200 (start:stop:count) or aspect=1.5,2,4; give
         it once or twice.
     ridge
-        For the methods that have one; each gets its best by default.
+        Ridge of the methods that have one; by default each gets its best.
     clients
         How many clients; infinitely many by default.
     maml_step
@@ -233,11 +233,11 @@ def simulate(
         How many clients are drawn: 300 by default. In classification the default is the limit of
         infinitely many.
     trials
-        How many times everything is drawn anew.
+        Number of independent repetitions.
     seed
         Same seed, same numbers.
     ridge
-        For the methods that have one; each gets the best that predict finds by default.
+        Ridge of the methods that have one; by default each gets the best that predict finds.
     maml_step
         Inner step of MAML.
     features
@@ -296,9 +296,9 @@ def explore(
     Parameters
     ----------
     port
-        Where to listen; 0 for any free port.
+        Port to listen on; 0 for any free port.
     host
-        Who may come: this machine alone by default; 0.0.0.0 lets the whole network in.
+        Address to listen on: this machine alone by default; 0.0.0.0 opens it to the network.
     static
         Write the page to this file instead; it needs neither server nor network.
     """
@@ -373,7 +373,7 @@ def rounds(
     max_bytes
         A budget of bytes; every setting gets as many rounds of it as it can.
     ridge
-        Of the client stage, where it has one; the best by default.
+        Ridge of the client stage, where it has one; the best by default.
     """
     given = {
         "rounds": rounds,
@@ -435,9 +435,9 @@ def privacy(
     clients
         Numbers of clients, separated by commas.
     delta
-        Of the privacy budgets; well below 1/clients.
+        Failure probability of the privacy budgets; well below 1/clients.
     sampling
-        poisson, or fixed for cohorts of a fixed size, of which the same noise protects less.
+        poisson, or fixed for cohorts of a fixed size, which the same noise protects less.
     rounds
         Numbers of rounds to choose from.
     cohort
@@ -447,7 +447,7 @@ def privacy(
     server_step
         Sizes of those steps to choose from.
     margin
-        Sharing pays where its loss is by this part below that of learning alone.
+        Sharing pays where its loss is lower than that of learning alone by this fraction.
     """
     given = {"epsilon": epsilon, "clients": clients, "rounds": rounds, "cohort": cohort}
     given |= {"local_steps": local_steps, "server_step": server_step}

@@ -23,6 +23,10 @@ SAMPLINGS = ("poisson", "fixed")
 ACCOUNTANTS = ("rdp", "pld")
 LARGEST_MULTIPLIER = 1e6
 SMALLEST_MULTIPLIER = 0.05  # below it no budget that anyone would call one is kept
+FIRST_CLIP = 0.1  # where an adaptive clip begins, unless another is given
+CLIP_RATE = 0.2  # how fast it moves, on a logarithmic scale
+COUNT_SHARE = 0.05  # noise of the count of short updates, as a part of the cohort
+SAFETY = 1e-4  # logarithms of multipliers are found so closely, and taken by so much larger
 
 
 @dataclass(frozen=True)
@@ -30,7 +34,7 @@ class Privacy:
     """A budget (epsilon, delta), or a noise multiplier with what it spends at delta.
 
     delta: must be well below 1/clients; 1e-6 unless you say another.
-    clip: the length to which each client's update is cut; None: the best that is predicted, or
+    clip: the length to which each client's update is clipped; None: the best that is predicted, or
         must be given, as the verb says.
     quantile: an adaptive clip: after every round it moves towards the length below which this part
         of the updates lies (Andrew et al. 2021), from `clip`, or 0.1. What that takes of the
@@ -138,6 +142,17 @@ def read_privacy(given: Any) -> Privacy | None:
     raise InvalidInput(f"privacy is {given!r}: give an fa.Privacy, such as fa.Privacy(epsilon=4)")
 
 
+def split_noise(multiplier: Any, cohort: Any) -> tuple[Any, Any]:
+    """What an adaptive clip makes of the noise: the multiplier of the sum of moves, and the
+    deviation of what is added to the count of short ones.
+
+    Two Gaussian sums a round, of deviations z' C and b, are one of multiplier z where 1/z^2 =
+    1/z'^2 + 1/(2 b)^2: a client changes the second by 1/2.
+    """
+    b = np.maximum(COUNT_SHARE * cohort, multiplier)
+    return (multiplier**-2.0 - (2 * b) ** -2.0) ** -0.5, b
+
+
 @dataclass(frozen=True)
 class Release:
     """So many rounds of private averages, with what they are noised by: what an accountant counts.
@@ -167,16 +182,21 @@ def spend_together(releases: Sequence[Release], delta: float) -> float:
     return count_epsilon("rdp", tuple(releases), float(delta))
 
 
+EFFECTIVE = {"poisson": 1.0, "fixed": 0.5}  # part of the noise that hides one neighbour's update
+
+
 def compose_gaussians(releases: Sequence[Release], delta: float) -> float:
     """Where everyone takes part, Gaussian mechanisms are together one, of precision sum T/z^2."""
-    effective = (1 if each.sampling == "poisson" else 0.5 for each in releases)
     precision = sum(
-        each.rounds / (each.multiplier * share) ** 2
-        for each, share in zip(releases, effective, strict=True)
+        each.rounds / (each.multiplier * EFFECTIVE[each.sampling]) ** 2 for each in releases
     )
-    if precision == 0:
-        return 0.0
-    return float(import_accounting().get_epsilon_gaussian(1 / np.sqrt(precision), delta))
+    return spend_gaussian(float(1 / np.sqrt(precision)), delta) if precision else 0.0
+
+
+@cache
+def spend_gaussian(deviation: float, delta: float) -> float:
+    """The epsilon of one Gaussian mechanism, whose noise has this deviation for a move of 1."""
+    return float(import_accounting().get_epsilon_gaussian(deviation, delta))
 
 
 def check_sizes(rounds: Any, cohort: Any, clients: Any) -> tuple[int, int, int]:
@@ -196,12 +216,18 @@ def check_sizes(rounds: Any, cohort: Any, clients: Any) -> tuple[int, int, int]:
 @cache
 def find_least_multiplier(budget: Privacy, rounds: int, cohort: int, clients: int) -> float:
     """A root in logarithms, which are nearly linear in each other: epsilon falls in the
-    multiplier.
+    multiplier. Where everyone takes part, one Gaussian mechanism's noise serves any rounds.
     """
     from scipy.optimize import brentq
 
     assert budget.epsilon is not None
     allowed = budget.epsilon
+    if cohort == clients:
+        alone = calibrate_gaussian(allowed, budget.delta) / EFFECTIVE[budget.sampling]
+        least = float(np.sqrt(rounds) * alone * (1 + 1e-9))  # found to 1e-12
+        if least > LARGEST_MULTIPLIER:
+            raise refuse_budget(budget, rounds)
+        return max(least, SMALLEST_MULTIPLIER)
 
     def excess(log: float) -> float:
         spent = budget._epsilon(float(np.exp(log)), rounds, cohort, clients)
@@ -213,12 +239,22 @@ def find_least_multiplier(budget: Privacy, rounds: int, cohort: int, clients: in
     while excess(high) > 0:
         low, high = high, high + 1.0
         if high > np.log(LARGEST_MULTIPLIER):
-            raise InvalidInput(
-                f"epsilon is {budget.epsilon:g}: no noise keeps it over {rounds} rounds at delta "
-                f"{budget.delta:g}; give a larger epsilon, or fewer rounds"
-            )
-    # on the safe side of the root
-    return float(np.exp(brentq(excess, low, high, xtol=1e-4) + 1e-4))
+            raise refuse_budget(budget, rounds)
+    return float(np.exp(brentq(excess, low, high, xtol=SAFETY) + SAFETY))
+
+
+@cache
+def calibrate_gaussian(epsilon: float, delta: float) -> float:
+    """The least deviation of the noise with which one Gaussian mechanism keeps a budget."""
+    return float(import_accounting().get_sigma_gaussian(epsilon, delta))
+
+
+def refuse_budget(budget: Privacy, rounds: int) -> InvalidInput:
+    """Where no noise is enough."""
+    return InvalidInput(
+        f"epsilon is {budget.epsilon:g}: no noise keeps it over {rounds} rounds at delta "
+        f"{budget.delta:g}; give a larger epsilon, or fewer rounds"
+    )
 
 
 @cache

@@ -261,9 +261,7 @@ def check_parts(parts: Iterable[ClientPart]) -> Iterator[ClientPart]:
     for part in parts:
         who = f"{part.file}: client {part.client!r}"
         if (part.kind, part.client) in seen:
-            raise InvalidInput(
-                f"{who} stands also in {seen[part.kind, part.client]}: keep one of them"
-            )
+            raise InvalidInput(f"{who} is also in {seen[part.kind, part.client]}: keep one of them")
         seen[part.kind, part.client] = part.file
         if len(part.features) or len(part.labels):
             try:

@@ -319,7 +319,7 @@ def read_recipe(text: str) -> Recipe:
     try:
         held = json.loads(text)
     except (ValueError, TypeError, RecursionError):
-        raise InvalidInput("the recipe is no JSON: give what to_json wrote") from None
+        raise InvalidInput("the recipe is not JSON: give what to_json wrote") from None
     if not isinstance(held, dict) or held.get("format") != RECIPE_FORMAT:
         found = held.get("format") if isinstance(held, dict) else held
         raise InvalidInput(
@@ -372,7 +372,7 @@ def check_held(where: str, held: Any, checks: dict[str, Check]) -> None:
 def check_each(where: str, held: Any, checks: dict[str, Check]) -> list[dict[str, Any]]:
     """A list of such fields."""
     if not isinstance(held, list):
-        raise InvalidInput(f"the recipe's {where} is no list: give what to_json wrote")
+        raise InvalidInput(f"the recipe's {where} is not a list: give what to_json wrote")
     for each in held:
         check_held(where, each, checks)
     return held

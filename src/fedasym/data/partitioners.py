@@ -303,7 +303,7 @@ def partition(
         if value is not None and name not in taken:
             others = [each for each, (_, takes) in LAWS.items() if name in takes]
             raise InvalidInput(
-                f"{name} is given, and {how} takes {', '.join(taken)}: leave it out, or use"
+                f"{name} is given, but {how} takes {', '.join(taken)}: leave it out, or use"
                 f" {' or '.join(others)}"
             )
     pool = pool_samples(X, y, split, seed, options)
@@ -377,7 +377,7 @@ def pool_samples(X: Any, y: Any, split: Any, seed: int, options: Mapping[str, An
         return Federation.from_arrays(X, y, whose, split=dealt, seed=seed, **options)
     if y is not None or options:
         extra = "y" if y is not None else next(iter(options))
-        raise InvalidInput(f"{extra} is given, and a federation has it already: leave it out")
+        raise InvalidInput(f"{extra} is given, but a federation has it already: leave it out")
     return X
 
 

@@ -400,7 +400,7 @@ WHY = {
     Reason.DATE: ("dates", "dates"),
     Reason.EMPTY: ("empty", "empty"),
     Reason.LISTS: ("lists", "lists"),
-    Reason.IGNORED: ("as you say", "as you say"),
+    Reason.IGNORED: ("as requested", "as requested"),
 }
 FLAGS = {Reason.DATE: "--dates number takes them"}
 
@@ -445,7 +445,7 @@ def describe_label(target: Target, flags: bool = True) -> str:
         return f"label {name!r} has numbers"
     text = f"label {name!r} has {held}, taken as {'classes' if classes else 'numbers'}"
     if target.asked:
-        return text + ", as you say"
+        return text + ", as requested"
     if target.kind == "whole" and flags:
         other = ("regression", "numbers") if classes else ("classification", "classes")
         return text + f": --task {other[0]} takes them as {other[1]}"
@@ -474,7 +474,7 @@ def describe_sharing(recipe: Recipe) -> str:
     if not shared:
         return ""
     return (
-        "For the shared model only (constant within clients, or as you say):"
+        "For the shared model only (constant within clients, or as requested):"
         f" {join_names(shared, MOST_NAMES)}."
     )
 

@@ -310,7 +310,7 @@ def dump_rows(path: Path) -> Iterator[dict[str, str]]:
                     root.clear()
     except ParseError as reason:
         raise InvalidInput(
-            f"{path} cannot be read after row {count} ({reason}): it is cut short or no XML;"
+            f"{path} cannot be read after row {count} ({reason}): it is cut short or is not XML;"
             " download the dump again"
         ) from None
 
@@ -394,7 +394,8 @@ def read_posts(path: Path) -> Iterator[tuple[str, str]]:
         ) from None
     except (lzma.LZMAError, EOFError, UnicodeDecodeError) as reason:
         raise InvalidInput(
-            f"{path} cannot be unpacked after line {number} ({reason}): it is cut short or no .xz"
+            f"{path} cannot be unpacked after line {number} ({reason}): it is cut"
+            " short or is not an .xz file"
         ) from None
     except (ValueError, RecursionError, TypeError) as reason:
-        raise InvalidInput(f"{path}: line {number} is no JSON object ({reason})") from None
+        raise InvalidInput(f"{path}: line {number} is not a JSON object ({reason})") from None

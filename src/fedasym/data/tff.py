@@ -70,7 +70,7 @@ def decode_example(message: bytes) -> dict[str, Value]:
             except UnicodeDecodeError:
                 raise Malformed(f"the feature name {name!r} is not UTF-8") from None
             if key in held:
-                raise Malformed(f"feature {key!r} stands twice")
+                raise Malformed(f"feature {key!r} occurs twice")
             held[key] = decode_feature(value or b"", key)
     return held
 
@@ -385,7 +385,7 @@ def hdf5_parts(
                 for client in examples:
                     if not isinstance(client, str):  # bytes that are not UTF-8
                         raise InvalidInput(
-                            f"{path}: client {client!r} has a name that is no text: the file is"
+                            f"{path}: client {client!r} has a name that is not text: the file is"
                             " damaged"
                         )
                     where = f"{path}: client {client!r}"
@@ -496,7 +496,7 @@ def sqlite_clients(
                 example = decode_example(message)
             except Malformed as reason:
                 raise InvalidInput(
-                    f"{at}: serialized_example_proto is no tf.train.Example: {reason}"
+                    f"{at}: serialized_example_proto is not a tf.train.Example: {reason}"
                 ) from None
             name = check_example_fields(
                 at,

@@ -33,7 +33,7 @@ class Ray:
     gpus: GPUs that a piece is given, or the share of one; with 0 it is computed on the CPU, also
         where there are GPUs.
     memory: bytes that a piece is given; by default room for JAX and three copies of the data.
-    workers: at most so many pieces at a time; as many as there is room for by default.
+    workers: at most this many pieces at a time; as many as there is room for by default.
 
     >>> Ray(gpus=0.5).variables({"JAX_ENABLE_X64": "1"})["XLA_PYTHON_CLIENT_MEM_FRACTION"]
     '0.45'

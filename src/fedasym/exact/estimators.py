@@ -237,7 +237,7 @@ def fit(
         all.
     ridge: "optimal" (the default), noise^2/(n_j tau_k^2) with the noise and the variances tau_k^2
         of clients' weights estimated by restricted maximum likelihood, one for the intercept and
-        one for all features or, where the data carry it, one for each; "cv", one for all by
+        one for all features or, where the data support it, one for each; "cv", one for all by
         cross-validation over clients; a number; one per client, in their order or by name; or an
         array (1, unknowns) or (clients, unknowns), the intercept last.
     weights: p_j, "samples" (n_j/N), "uniform" (1/m) or one number per client, in their order or by

@@ -3,7 +3,7 @@
 y_j = X_j (beta + u_j) + noise, u_j ~ N(0, sigma^2 diag(v)): V_j = I + X_j diag(v) X_j' in units of
 the noise. The restricted likelihood is blind to beta, and sigma^2 is profiled out of it; what is
 searched over are the ratios v, one per component: one for the intercept and one for all features,
-or one for each feature where the data carry it.
+or one for each feature where the data support it.
 
 For many features there is one ratio: theta_j is spread by (r^2/d) I around theta_0, so that y_j has
 the mean X_j theta_0 and the covariance sigma^2 (I + X_j X_j'/c), c = sigma^2 d/r^2, and the best

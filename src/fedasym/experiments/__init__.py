@@ -127,7 +127,7 @@ class Experiment(Part):
             if name not in self.algorithms:
                 trained = ", ".join(self.algorithms)
                 raise InvalidInput(
-                    f"gains.algorithms has {name}, which is not trained: trained are {trained}"
+                    f"gains.algorithms has {name}, which is not trained: choose from {trained}"
                 )
             if not REGISTRY[name].fine_tunes:
                 raise InvalidInput(
@@ -352,7 +352,8 @@ def summarize(experiment: Experiment) -> str:
     told, trials = experiment.settings, experiment.trials
     parts = [experiment.name, *([experiment.about] if experiment.about else [])]
     open_ = told.protocol is None
-    rules = ["intercept and steps as the data ask"] if open_ else [f"protocol {told.rules.name}"]
+    by_data = "intercept and steps chosen from the data"
+    rules = [by_data if open_ else f"protocol {told.rules.name}"]
     sizes = [f"{told.rounds} rounds", *rules, f"{experiment.pieces} pieces"]
     lines = [
         *fold_line(" · ".join(parts)),

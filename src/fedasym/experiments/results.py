@@ -473,7 +473,7 @@ class Results(Result):
         name = statistic or self.statistic
         if name not in self.trials.columns[4:-1]:
             raise InvalidInput(
-                f"statistic is {name!r}: there are {', '.join(self.trials.columns[4:-1])}"
+                f"statistic is {name!r}: choose from {', '.join(self.trials.columns[4:-1])}"
             )
         numbers = getattr(self.experiment.trials, sweep)
         found: dict[str, dict[int, float]] = {}

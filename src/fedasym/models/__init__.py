@@ -239,7 +239,8 @@ class SavedHead:
             safetensors.SafetensorError,
         ):
             raise InvalidInput(
-                f"{path} is no head that fedasym wrote: name a .safetensors file of a heads folder"
+                f"{path} is not a head that fedasym wrote: name a .safetensors file of a heads"
+                " folder"
             ) from None
         return cls(head, about)
 

@@ -11,6 +11,7 @@ shift), and in how a class looks at a client (concept shift).
 from __future__ import annotations
 
 import warnings
+from collections.abc import Sequence
 from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -19,20 +20,36 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array, check_seed, notebook_text, one_float, plural, whole
+from fedasym.core.numbers import (
+    Array,
+    check_seed,
+    notebook_text,
+    one_float,
+    plural,
+    three_digits,
+    whole,
+)
 from fedasym.core.runtime import UNREADABLE, few_threads, read_arrays, write_arrays
 from fedasym.data.federation import Federation, check_federation
 from fedasym.exact.draws import seeded_generator
 from fedasym.exact.estimators import fit as fit_linear
-from fedasym.exact.held_out import HeldOut
+from fedasym.exact.held_out import LEAST_HELD, HeldOut, solve_pooled
 from fedasym.models.laws import (
     SHARES,
+    CellMeans,
     ClassLaws,
+    ClassSums,
     CoordinateLaw,
+    EffectSums,
+    Frame,
     NumberLaws,
+    SampleSums,
     Scales,
     ShareLaw,
+    add_effects,
+    add_sums,
     estimate_number_laws,
+    find_nearest,
     powers_of,
 )
 
@@ -75,8 +92,8 @@ class HeterogeneityCard:
         an average direction, a client moves all its samples. concept: by how many it moves a class
         of its own; of numbers, the standard deviation of clients' weights over the mean weight.
     measured, drawn: accuracies (or mean squared errors) of least-squares heads on real and drawn
-        clients of the present size, by algorithm. distinct: whether held-out samples have a law of
-        their own.
+        clients of the present size, by algorithm, on samples that they have not seen. distinct:
+        whether held-out samples have a law of their own.
     """
 
     task: str
@@ -101,16 +118,18 @@ class HeterogeneityCard:
             moved = f"each class of a client moved by {self.concept} standard deviations"
             lines.append(f"  concept shift   {moved if self.concept.is_clear else 'none is clear'}")
         else:
-            lines.append(f"  level shift     clients' levels vary by {self.label} of the noise")
-            lines.append(f"  feature shift   clients' means vary by {self.feature} of a deviation")
-            lines.append(
-                f"  concept shift   clients' weights vary by {self.concept} of the mean one"
-            )
+            for name, shift, words in (
+                ("level", self.label, f"levels vary by {self.label} of the noise"),
+                ("feature", self.feature, f"means vary by {self.feature} of a deviation"),
+                ("concept", self.concept, f"weights vary by {self.concept} of the mean one"),
+            ):
+                told = f"clients' {words}" if shift.is_clear else "none is clear"
+                lines.append(f"  {f'{name} shift':<16}{told}")
         if self.distinct:
             lines.append("  held-out samples have a law of their own: features were trained")
-        form = "{:.1%}" if classes else "{:.3g}"
+        form = "{:.1%}".format if classes else three_digits
         pairs = [
-            f"{name} {form.format(value)} (drawn {form.format(self.drawn[name])})"
+            f"{name} {form(value)} (drawn {form(self.drawn[name])})"
             for name, value in self.measured.items()
         ]
         return "\n".join([*lines, f"  held-out check  {', '.join(pairs)}"])
@@ -121,7 +140,7 @@ class Double:
     """A population that resembles real clients: prints its card, draws federations, keeps itself.
 
     sizes: training, validation and test samples of each real client, (clients, 3). counts: of their
-    classes. goal, goal_error: the probes of the real clients and their standard errors.
+    classes. goal, goal_covariance: the probes of the real clients, and how their means vary.
 
     >>> import fedasym as fa
     >>> real = fa.datasets.synthetic(
@@ -140,13 +159,28 @@ class Double:
     intercept: bool
     names: tuple[str, ...] | None
     goal: Array
-    goal_error: Array
+    goal_covariance: Array
     card: HeterogeneityCard
 
     @property
     def task(self) -> str:
         """Either "classification" or "regression"."""
         return "regression" if self.classes is None else "classification"
+
+    @property
+    def goal_error(self) -> Array:
+        """The standard errors of the real probes."""
+        return np.asarray(np.sqrt(np.diag(self.goal_covariance)))
+
+    def difference_error(self, kind: str, other: str) -> float:
+        """The standard error, over real clients, of how much better one kind of probe does than
+        another on the same clients.
+        """
+        best = best_probes(self.goal, self.classes is None)
+        pick = np.zeros(len(self.goal))
+        pick[best[kind]] += 1
+        pick[best[other]] -= 1
+        return float(np.sqrt(max(float(pick @ self.goal_covariance @ pick), 0.0)))
 
     @property
     def resamples(self) -> bool:
@@ -180,7 +214,7 @@ class Double:
         told: dict[str, Any] = {"intercept": self.intercept, "names": self.names}
         if isinstance(self.laws, NumberLaws):
             if alpha is not None:
-                raise InvalidInput("alpha is given, and the labels are numbers: leave it out")
+                raise InvalidInput("alpha is given, but the labels are numbers: leave it out")
             rows: tuple[Any, ...] = self.laws.draw(m, sizes, seed, self.scales)
         else:
             shares = self._draw_shares(like, alpha, rng)
@@ -229,7 +263,8 @@ class Double:
             )
         kept = self if coordinates else self.as_mixtures()
         arrays, about = describe_laws(kept.laws)
-        arrays |= {"sizes": kept.sizes, "goal": kept.goal, "goal_error": kept.goal_error}
+        arrays |= {"sizes": kept.sizes, "goal": kept.goal}
+        arrays["goal_covariance"] = kept.goal_covariance
         if kept.counts is not None:
             arrays["counts"] = kept.counts
         card = {each.name: getattr(kept.card, each.name) for each in fields(kept.card)}
@@ -251,6 +286,11 @@ class Double:
             laws = read_laws(arrays, about)
             if sizes.ndim != 2 or sizes.shape[1] != 3 or not len(sizes) or sizes.min() < 0:
                 raise ValueError
+            probes = 2 * len(PROBED) + 1
+            if arrays["goal"].shape != (probes,):
+                raise ValueError
+            if arrays["goal_covariance"].shape != (probes, probes):
+                raise ValueError
             if isinstance(laws, ClassLaws):
                 shape = (len(sizes), len(laws.means))
                 if arrays["counts"].shape != shape or len(classes) != shape[1]:
@@ -264,7 +304,7 @@ class Double:
                 bool(about["intercept"]),
                 None if names is None else tuple(map(str, names)),
                 arrays["goal"],
-                arrays["goal_error"],
+                arrays["goal_covariance"],
                 HeterogeneityCard(**card),
             )
             with np.errstate(all="ignore"):  # parts that fit together give clients and words
@@ -359,7 +399,7 @@ def resemble(federation: Federation, *, coordinates: str = "resampled") -> Doubl
     m = len(federation)
     sizes = np.stack([np.bincount(rows.owner[rows.split == at], minlength=m) for at in range(3)], 1)
     with few_threads(federation.dimension):
-        goal, error = probe(rows, federation.outputs if federation.classes else None)
+        goal, covariance = probe(rows, federation.outputs if federation.classes else None)
         counts = None
         laws: ClassLaws | NumberLaws
         if federation.classes is None:
@@ -384,7 +424,7 @@ def resemble(federation: Federation, *, coordinates: str = "resampled") -> Doubl
                 federation.intercept,
                 federation.names,
                 goal,
-                error,
+                covariance,
                 card,
             )
         )
@@ -419,44 +459,76 @@ def read_rows(federation: Federation) -> FlatRows:
     return FlatRows(x, y, federation.owner[sample], federation.split[sample])
 
 
+def spread_clients(count: int) -> NDArray[np.intp]:
+    """The places of up to MOST_CALIBRATED clients, evenly spread."""
+    return np.linspace(0, count - 1, min(count, MOST_CALIBRATED)).astype(np.intp)
+
+
 def probe(rows: FlatRows, classes: int | None) -> tuple[Array, Array]:
-    """Least-squares heads on held-out samples of up to MOST_CALIBRATED clients, and standard errors
-    over clients: the shared one, then local and personalised ones along ridges.
+    """Least-squares heads on held-out samples of up to MOST_CALIBRATED clients: the shared one,
+    then local and personalised ones along ridges. Means over clients, and their covariance.
     """
     clients = np.unique(rows.owner)
-    few = min(len(clients), MOST_CALIBRATED)
-    chosen = clients[np.linspace(0, len(clients) - 1, few).astype(int)]
+    chosen = clients[spread_clients(len(clients))]
     kept = np.isin(rows.owner, chosen)
     owner = np.searchsorted(chosen, rows.owner[kept])
     some = FlatRows(rows.x[kept], rows.y[kept], owner, rows.split[kept])
-    found = probe_heads(some, classes)
-    known = found[:, np.isfinite(found[0])]
-    return known.mean(1), known.std(1) / np.sqrt(max(known.shape[1], 1))
+    return summarise_probes(probe_heads(some, classes))
+
+
+def summarise_probes(scores: Array) -> tuple[Array, Array]:
+    """Means over clients with held-out samples, and the covariance of these means."""
+    known = scores[:, np.isfinite(scores[0])]
+    count = known.shape[1]
+    if not count:
+        raise InvalidInput("no client has held-out samples: give some a validation or test sample")
+    return known.mean(1), np.cov(known, ddof=0) / count
 
 
 def probe_heads(rows: FlatRows, classes: int | None) -> Array:
-    """Held-out scores (probes, clients)."""
-    board = HeldOut.of(*rows, classes)
-    filters = [lambda x, ridge=ridge * board.scale: np.asarray(x / (x + ridge)) for ridge in PROBED]
+    """Held-out scores (probes, clients); of numbers, which no network was trained on, those of
+    training samples, each left out, since these are more.
+    """
+    board = HeldOut.of(*rows, classes, left_out=True if classes is None else None)
+    sizes = np.array([each.n for each in board.clients])
+    return score_probes(board, board.pooled, probe_unit(board.gram, sizes))
+
+
+def probe_unit(gram: Array, sizes: NDArray[np.integer]) -> float:
+    """The mean eigenvalue along clients' axes, of which a client has as many as it has samples or
+    unknowns; from the sum of X'X and the clients' sizes.
+    """
+    axes = float(np.mean(np.minimum(sizes, len(gram))))
+    return float(np.trace(gram)) / float(sizes.sum()) / axes
+
+
+def score_probes(board: HeldOut, theta: Array, unit: float) -> Array:
+    """Held-out scores (probes, clients) about a shared model."""
+    filters = [lambda x, ridge=ridge * unit: np.asarray(x / (x + ridge)) for ridge in PROBED]
     curves = [
-        board.curve(board.pooled, [np.zeros_like]),
+        board.curve(theta, [np.zeros_like]),
         board.curve(None, filters),
-        board.curve(board.pooled, filters),
+        board.curve(theta, filters),
     ]
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", RuntimeWarning)  # a client without held-out samples
         return np.asarray(np.nanmean(np.concatenate(curves), axis=2))
 
 
-def name_probes(values: Array, lower: bool) -> dict[str, float]:
-    """The best of each kind by the name of its algorithm."""
-    best = np.min if lower else np.max
+def best_probes(values: Array, lower: bool) -> dict[str, int]:
+    """The place of the best of each kind, by the name of its algorithm."""
+    best = np.argmin if lower else np.argmax
     k = len(PROBED)
     return {
-        "fedavg": float(values[0]),
-        "local_ridge": float(best(values[1 : k + 1])),
-        "rtfa": float(best(values[k + 1 :])),
+        "fedavg": 0,
+        "local_ridge": 1 + int(best(values[1 : k + 1])),
+        "rtfa": 1 + k + int(best(values[k + 1 :])),
     }
+
+
+def name_probes(values: Array, lower: bool) -> dict[str, float]:
+    """The best of each kind by the name of its algorithm."""
+    return {name: float(values[place]) for name, place in best_probes(values, lower).items()}
 
 
 def calibrate(double: Double) -> Double:
@@ -467,21 +539,20 @@ def calibrate(double: Double) -> Double:
     """
     lower = double.classes is None
     goal = double.goal
-    if not np.isfinite(goal).all():
-        raise InvalidInput("no client has held-out samples: give some a validation or test sample")
-    few = min(len(double.sizes), MOST_CALIBRATED)
+    chosen = spread_clients(len(double.sizes))
+    few = len(chosen)
     unit = float(np.abs(goal).max()) if lower else 1.0
     error = np.maximum(double.goal_error, LEAST_ERROR * unit) * np.sqrt(len(goal) / 3)
-    chosen = np.linspace(0, len(double.sizes) - 1, few).astype(int)
     small = replace(
         double,
         sizes=double.sizes[chosen],
         counts=None if double.counts is None else double.counts[chosen],
     )
     outputs = None if double.classes is None else len(double.classes)
+    held = 1 if lower else HELD  # numbers are scored by leaving training samples out
 
     def probe_drawn(logs: Array) -> Array:
-        drawn = replace(small, scales=Scales(*np.exp(logs))).draw(held=HELD, seed=few)
+        drawn = replace(small, scales=Scales(*np.exp(logs))).draw(held=held, seed=few)
         return probe(FlatRows(drawn.features, drawn.labels, drawn.owner, drawn.split), outputs)[0]
 
     def cost(values: Array, logs: Array) -> float:
@@ -559,3 +630,203 @@ def resemble_numbers(
         for value, wide in zip(values, error, strict=True)
     ]
     return laws, (found[0], found[1], found[2])
+
+
+@dataclass(frozen=True, eq=False)
+class FirstAnswer:
+    """What a client sends first: sums over its training samples, its numbers of samples for
+    training, validation and test, (3,), and those of each class, (K,).
+    """
+
+    sums: ClassSums
+    sizes: NDArray[np.intp]
+    counts: Array
+    classes: tuple[Any, ...]
+
+
+@dataclass(frozen=True, eq=False)
+class SecondAnswer:
+    """What a client sends to a survey: sums in its coordinates over training and over held-out
+    samples, and how well the probes do at it; NaN where it has no held-out samples.
+    """
+
+    samples: tuple[SampleSums, SampleSums]
+    distances: Array
+    effects: EffectSums
+    probes: Array
+
+
+def send_sums(client: Federation) -> FirstAnswer:
+    """What one client sends so that a double can be made without its samples."""
+    rows, classes = read_client(client)
+    train = rows.split == 0
+    K = len(classes)
+    cells = CellMeans.of(np.asarray(rows.x[train], float), rows.y[train], rows.owner[train], K)
+    sizes = np.bincount(rows.split, minlength=3).astype(np.intp)
+    return FirstAnswer(cells.sums, sizes, np.bincount(rows.y, minlength=K).astype(float), classes)
+
+
+def read_client(client: Federation) -> tuple[FlatRows, tuple[Any, ...]]:
+    """The samples of a federation that is one client's, and its classes."""
+    check_federation(client)
+    if len(client) != 1:
+        raise InvalidInput(
+            f"the federation has {plural(len(client), 'client')}: sums are sent by one client at a"
+            " time; with all samples at one place, give the federation to fa.resemble"
+        )
+    if client.classes is None:
+        raise InvalidInput(
+            "the labels are numbers: a double from sums is made of classes; give all samples to"
+            " fa.resemble"
+        )
+    rows = read_rows(client)
+    if not np.any(rows.split == 0):
+        raise InvalidInput(f"client {client.clients[0]!r} has no training samples: leave it out")
+    return rows, client.classes
+
+
+@dataclass(frozen=True, eq=False)
+class Survey:
+    """How a server makes a double of clients that keep their samples: it adds up first answers,
+    tells all clients the coordinates and the shared model, and adds up second answers.
+
+    A double that is made so has mixtures, never coordinates of samples. It is the one that
+    `resemble(..., coordinates="mixtures")` makes of all samples at one place.
+
+    theta, unit, origin: the pooled least-squares model, the unit of ridges, and the centre and the
+    level of the intercept's column. probed: the places of clients on which probes are compared.
+
+    >>> import fedasym as fa
+    >>> all = fa.datasets.synthetic(
+    ...     task="classification", classes=3, centre=3, radius=2, clients=12, dimension=8, seed=1
+    ... )
+    >>> clients = [
+    ...     fa.Federation.from_arrays(
+    ...         all.features[rows],
+    ...         all.labels[rows],
+    ...         all.owner[rows],
+    ...         split=all.split[rows],
+    ...         classes=3,
+    ...     )
+    ...     for rows in map(all.rows, all.clients)
+    ... ]
+    >>> survey = Survey.of([send_sums(client) for client in clients])
+    >>> double = survey.resemble([survey.answer(client) for client in clients])
+    >>> double.resamples
+    False
+    """
+
+    frame: Frame
+    theta: Array
+    unit: float
+    origin: tuple[Array, float]
+    probed: NDArray[np.intp]
+    sizes: NDArray[np.intp]
+    counts: Array
+    classes: tuple[Any, ...]
+
+    @classmethod
+    def of(cls, answers: Sequence[FirstAnswer]) -> Survey:
+        """From the first answers of all clients."""
+        if len(answers) < LEAST_CLIENTS:
+            raise InvalidInput(
+                f"{plural(len(answers), 'client')} sent sums: how clients differ takes at least"
+                f" {LEAST_CLIENTS}"
+            )
+        told = {each.classes for each in answers} | {each.sums.totals.shape for each in answers}
+        if len(told) != 2:
+            raise InvalidInput(
+                "clients have different classes or numbers of features: all must use the same"
+                " list of classes and the same columns"
+            )
+        sizes = np.stack([each.sizes for each in answers])
+        if sizes[:, 1:].sum() < LEAST_HELD:
+            raise InvalidInput(
+                f"clients have {int(sizes[:, 1:].sum())} held-out samples in all: a survey takes at"
+                f" least {LEAST_HELD} for validation or test"
+            )
+        probed = spread_clients(len(answers))
+        some: ClassSums = add_sums([answers[place].sums for place in probed])
+        gram, cross, origin = pool_sums(some)
+        return cls(
+            Frame.of(add_sums([each.sums for each in answers])),
+            solve_pooled(gram, cross),
+            probe_unit(gram, sizes[probed, 0]),
+            origin,
+            probed,
+            sizes,
+            np.stack([each.counts for each in answers]),
+            answers[0].classes,
+        )
+
+    def answer(self, client: Federation) -> SecondAnswer:
+        """What a client sends, of all its samples."""
+        rows, classes = read_client(client)
+        if classes != self.classes:
+            raise InvalidInput("the client's classes are not those of the survey")
+        x = np.asarray(rows.x, float) - self.frame.mean
+        train = rows.split == 0
+        K = len(classes)
+        z = x @ self.frame.turn
+        nearest = find_nearest(z, self.frame.means, self.frame.known)
+        first, second = (
+            SampleSums.of(z[part], rows.y[part], nearest[part], K) for part in (train, ~train)
+        )
+        cells = CellMeans.of(np.asarray(rows.x[train], float), rows.y[train], rows.owner[train], K)
+        board = HeldOut.of(*rows, K, origin=self.origin, left_out=False)
+        return SecondAnswer(
+            (first, second),
+            self.frame.measure_distances(x, rows.y, train),
+            cells.measure_effects(self.frame, 1),
+            score_probes(board, self.theta, self.unit)[:, 0],
+        )
+
+    def resemble(self, answers: Sequence[SecondAnswer]) -> Double:
+        """The double, from the second answers of the same clients in the same order."""
+        if len(answers) != len(self.sizes):
+            raise InvalidInput(
+                f"{plural(len(answers), 'client')} answered, and {len(self.sizes)} sent sums: all"
+                " that sent sums must answer, in the same order"
+            )
+        goal, covariance = summarise_probes(
+            np.stack([answers[place].probes for place in self.probed], axis=1)
+        )
+        samples = [add_sums([each.samples[part] for each in answers]) for part in (0, 1)]
+        distances = np.sum([each.distances for each in answers], axis=0)
+        effects = add_effects([each.effects for each in answers])
+        laws = ClassLaws.from_sums(
+            self.frame, samples, distances, effects, self.counts.astype(np.intp)
+        )
+        shifts = class_shifts(laws)
+        card = HeterogeneityCard(
+            "classification", len(self.sizes), int(self.sizes.sum()), *shifts, {}, {}, laws.distinct
+        )
+        return calibrate(
+            Double(
+                laws,
+                self.classes,
+                self.sizes,
+                self.counts,
+                Scales(),
+                True,
+                None,
+                goal,
+                covariance,
+                card,
+            )
+        )
+
+
+def pool_sums(sums: ClassSums) -> tuple[Array, Array, tuple[Array, float]]:
+    """X'X and X'Y of all training samples, centred and with a column for the intercept, and their
+    origin: the centre, and the level of that column.
+    """
+    N = float(sums.counts.sum())
+    centre = sums.totals.sum(0) / N
+    moment = sums.within + sums.between - N * np.outer(centre, centre)
+    level = float(np.sqrt(max(np.trace(moment), 0.0) / (N * len(centre)))) or 1.0
+    gram = np.zeros((len(centre) + 1, len(centre) + 1))
+    gram[:-1, :-1] = moment
+    gram[-1, -1] = N * level**2
+    cross = np.vstack([(sums.totals - sums.counts[:, None] * centre).T, level * sums.counts])
+    return gram, cross, (centre, level)

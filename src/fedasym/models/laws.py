@@ -19,7 +19,8 @@ Gaussian within clients, about client means that are Gaussian too.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import numpy as np
@@ -158,44 +159,110 @@ class CoordinateLaw:
         return float(1 - np.mean(np.diag(self.confusion)))
 
 
-def estimate_coordinates(
-    z: Rows, codes: Codes, means: Array, rank: int, nearest: Codes, residuals: Rows | None
-) -> CoordinateLaw:
-    """From samples in turned coordinates, client effects and all; nearest: the class whose mean is
-    nearest. residuals: of the coordinates, to be resampled.
+@dataclass(frozen=True, eq=False)
+class SampleSums:
+    """Sums over samples in turned coordinates, from which a law of coordinates is estimated.
+
+    counts: (K, K) of classes and nearest classes. right: (K, d) sums by class of samples that lie
+    nearest to their own; own, near: of the others, by class and by the nearest. right_moment,
+    wrong_moment: (d, d) sums of products.
     """
-    K = len(means)
-    right = nearest == codes
-    counts = np.zeros((K, K))
-    np.add.at(counts, (codes, nearest), 1.0)
-    errors = float(np.mean(~right))
-    first = means[:, :rank].astype(z.dtype)
-    along, own = z[:, :rank], first[codes]
-    pull = float(np.vdot(along[right], own[right]) / max(np.vdot(own[right], own[right]), 1e-30))
+
+    counts: Array
+    right: Array
+    own: Array
+    near: Array
+    right_moment: Array
+    wrong_moment: Array
+
+    @classmethod
+    def of(cls, z: Rows, codes: Codes, nearest: Codes, classes: int) -> SampleSums:
+        """From samples, client effects and all; nearest: the class whose mean is nearest."""
+        hit = nearest == codes
+        counts = np.zeros((classes, classes))
+        np.add.at(counts, (codes, nearest), 1.0)
+
+        def add_up(rows: NDArray[np.bool_], kind: Codes) -> Array:
+            places = np.flatnonzero(rows)
+            ones = np.ones(places.size, z.dtype)
+            table = csr_array((ones, (kind[places], places)), shape=(classes, len(z)))
+            return np.asarray(table @ z, dtype=float)
+
+        wrong = z[~hit]
+        moment = np.asarray(wrong.T @ wrong, dtype=float)
+        return cls(
+            counts,
+            add_up(hit, codes),
+            add_up(~hit, codes),
+            add_up(~hit, nearest),
+            np.asarray(z.T @ z, dtype=float) - moment,
+            moment,
+        )
+
+    def scatter(self, means: Array, pull: float, blend: Array) -> tuple[Array, Array]:
+        """Sums of products about pull m_c where a sample lies nearest to its own class c, and about
+        u m_c + v m_k where it lies nearest to k.
+        """
+        u, v = blend
+        off = self.counts - np.diag(np.diag(self.counts))
+        first = self.right.T @ (pull * means)
+        middle = pull**2 * means.T @ (np.diag(self.counts)[:, None] * means)
+        right = self.right_moment - first - first.T + middle
+        cross = self.own.T @ (u * means) + self.near.T @ (v * means)
+        both = u * v * means.T @ off @ means
+        middle = u**2 * means.T @ (off.sum(1)[:, None] * means) + both + both.T
+        middle += v**2 * means.T @ (off.sum(0)[:, None] * means)
+        return right, self.wrong_moment - cross - cross.T + middle
+
+
+def add_sums(parts: Sequence[Any]) -> Any:
+    """The sum of messages of one kind, field by field."""
+    names = [each.name for each in fields(parts[0])]
+    return type(parts[0])(
+        **{
+            name: sum(getattr(part, name) for part in parts[1:]) + getattr(parts[0], name)
+            for name in names
+        }
+    )
+
+
+def estimate_coordinates(
+    sums: SampleSums, means: Array, rank: int, residuals: Rows | None, codes: Codes | None
+) -> CoordinateLaw:
+    """From sums over samples; residuals, codes: of the coordinates, where they are resampled."""
+    m = means[:, :rank]
+    hits = np.diag(sums.counts)
+    off = sums.counts - np.diag(hits)
+    missed = float(off.sum())
+    squares = np.sum(m**2, axis=1)
+    pull = float(np.sum(sums.right[:, :rank] * m) / max(float(hits @ squares), 1e-30))
     blend = np.array([0.5, 0.5])
-    if np.sum(~right) > 5:
-        sides = np.stack([own[~right].ravel(), first[nearest[~right]].ravel()], axis=1)
-        blend = np.linalg.lstsq(sides.astype(float), along[~right].ravel(), rcond=None)[0]
-    centre = np.where(right[:, None], pull * own, blend[0] * own + blend[1] * first[nearest])
-    about = (along - centre).astype(z.dtype)
-    spread = np.asarray(about[right].T @ about[right], float) / max(int(right.sum()), 1)
-    wrong = spread
-    if np.sum(~right) > 5:
-        off = about[~right].astype(float)
-        wrong = spread * (np.sum(off**2) / len(off) / max(np.trace(spread), 1e-300))
-        if len(off) > 3 * rank:
-            wrong = 0.9 * off.T @ off / len(off) + 0.1 * wrong
-    slope, rest = regress_rest(about if residuals is None else along - own, z[:, rank:])
+    if missed > 5:
+        crossed = float(np.sum(off * (m @ m.T)))
+        system = [[off.sum(1) @ squares, crossed], [crossed, off.sum(0) @ squares]]
+        aim = [np.sum(sums.own[:, :rank] * m), np.sum(sums.near[:, :rank] * m)]
+        blend = np.linalg.lstsq(np.array(system), np.array(aim), rcond=None)[0]
+    right, wrong = sums.scatter(means, pull, blend)
+    spread = right[:rank, :rank] / max(float(hits.sum()), 1.0)
+    other = spread
+    if missed > 5:
+        apart = wrong[:rank, :rank] / missed
+        other = spread * (np.trace(apart) / max(float(np.trace(spread)), 1e-300))
+        if missed > 3 * rank:
+            other = 0.9 * apart + 0.1 * other
+    if residuals is not None:
+        right, wrong = sums.scatter(means, 1.0, np.array([1.0, 0.0]))
+    slope, rest = regress_rest(right + wrong, rank, float(sums.counts.sum()))
     return CoordinateLaw(
-        smooth_confusions(counts, means[:, :rank], errors),
+        smooth_confusions(sums.counts, m, missed / max(float(sums.counts.sum()), 1.0)),
         pull,
         blend,
         factor_covariance(spread),
-        factor_covariance(wrong),
+        factor_covariance(other),
         slope,
         rest,
         None if residuals is None else residuals.astype(np.float32),
-        None if residuals is None else codes,
+        codes,
     )
 
 
@@ -206,18 +273,19 @@ def find_nearest(z: Rows, means: Array, known: NDArray[np.bool_]) -> Codes:
     return np.asarray(away.argmin(1))
 
 
-def regress_rest(base: Rows, rest: Rows) -> tuple[Array, Array]:
-    """The slope of the rest on the coordinates' residuals, and a factor of what is left."""
-    r, more = base.shape[1], rest.shape[1]
+def regress_rest(scatter: Array, rank: int, samples: float) -> tuple[Array, Array]:
+    """The slope of the rest on the coordinates' residuals, and a factor of what is left, from sums
+    of products of both.
+    """
+    more = len(scatter) - rank
     if not more:
-        return np.zeros((r, 0)), np.zeros((0, 0))
-    gram = np.asarray(base.T @ base, float)
-    gram[np.diag_indices(r)] += 0.02 * np.trace(gram) / max(r, 1)
-    cross = np.asarray(base.T @ rest, float)
-    slope = np.asarray(scipy.linalg.solve(gram, cross, assume_a="pos"))
-    left = rest - base @ slope.astype(base.dtype)
-    S = np.asarray(left.T @ left, float) / max(len(left), 1)
-    S = (1 - SHRINKAGE) * S
+        return np.zeros((rank, 0)), np.zeros((0, 0))
+    base, cross = scatter[:rank, :rank], scatter[:rank, rank:]
+    firm = base + 0.02 * np.trace(base) / max(rank, 1) * np.eye(rank)
+    slope = np.asarray(scipy.linalg.solve(firm, cross, assume_a="pos"))
+    taken = slope.T @ cross
+    left = scatter[rank:, rank:] - taken - taken.T + slope.T @ base @ slope
+    S = (1 - SHRINKAGE) * left / max(samples, 1.0)
     S[np.diag_indices(more)] += SHRINKAGE / (1 - SHRINKAGE) * np.trace(S) / more
     return slope, factor_covariance(S)
 
@@ -248,7 +316,7 @@ class Scales:
 @dataclass(frozen=True, eq=False)
 class ClassLaws:
     """The laws of classes: z = (x - mean) turn. sums: by client, what the powers of the effects are
-    ratios of (`CellMeans.effects`).
+    ratios of (`EffectSums`).
     """
 
     mean: Array
@@ -278,52 +346,64 @@ class ClassLaws:
         resampled: bool,
     ) -> ClassLaws:
         """Estimated from all clients' samples; train: which of them a network may have seen."""
-        x = features[train]
         kind = np.float32 if features.size > 10**6 else np.float64
-        mean = x.mean(0, dtype=float)
-        y, who = codes[train], owner[train]
-        clients = int(owner.max()) + 1
-        parts = CellMeans.of((x - mean.astype(kind)).astype(kind), y, who, classes, clients)
-        d = x.shape[1]
-        del x
-        S = parts.within + FLOOR * np.trace(parts.within) / d * np.eye(d)
-        values, vectors = scipy.linalg.eigh(S)
-        values = np.maximum(values, FLOOR * values.mean())
-        white = vectors / np.sqrt(values)
-        middle = parts.class_means @ white
-        between = middle[parts.known] - middle[parts.known].mean(0)
-        _, powers, turn = np.linalg.svd(between, full_matrices=True)
-        rank = max(int(np.sum(powers > 1e-6 * max(float(powers[0]), 1e-300))), 1)
-        turn = white @ turn.T
-        means = parts.class_means @ turn
-        common, by_class, sums = parts.effects(turn)
-        centred = (features - mean.astype(kind)).astype(kind)
-        away = parts.distances(centred, codes, train)
-        z = centred @ turn.astype(kind)
+        cells = CellMeans.of(features[train].astype(kind), codes[train], owner[train], classes)
+        frame = Frame.of(cells.sums)
+        centred = (features - frame.mean.astype(kind)).astype(kind)
+        distances = frame.measure_distances(centred, codes, train)
+        z = centred @ frame.turn.astype(kind)
         del centred
-        nearest = find_nearest(z, means, parts.known)
-        apart = choose_samples(away, train, classes)
-        laws = []
-        for rows in apart:
-            here = z[rows]
-            residuals = None
-            if resampled:
-                residuals = here[:, :rank] - means[codes[rows], :rank].astype(kind)
-            laws.append(
-                estimate_coordinates(here, codes[rows], means, rank, nearest[rows], residuals)
-            )
+        nearest = find_nearest(z, frame.means, frame.known)
+        samples = [
+            SampleSums.of(z[rows], codes[rows], nearest[rows], classes) for rows in (train, ~train)
+        ]
+        kept: list[tuple[Rows, Codes]] = []
+        if resampled:
+            apart = [train, ~train] if are_distinct(distances, classes) else [train | True]
+            for rows in apart:
+                about = z[rows, : frame.rank] - frame.means[codes[rows], : frame.rank].astype(kind)
+                kept.append((about, codes[rows]))
+        del z
+        clients = int(owner.max()) + 1
         counts = np.bincount(owner * classes + codes, minlength=clients * classes)
+        effects = cells.measure_effects(frame, clients)
+        return cls.from_sums(
+            frame, samples, distances, effects, counts.reshape(clients, classes), kept
+        )
+
+    @classmethod
+    def from_sums(
+        cls,
+        frame: Frame,
+        samples: Sequence[SampleSums],
+        distances: Array,
+        effects: EffectSums,
+        counts: NDArray[np.integer],
+        kept: Sequence[tuple[Rows, Codes]] = (),
+    ) -> ClassLaws:
+        """From sums over the training samples and over the held-out ones; kept: residuals and codes
+        to resample, of both together or apart.
+        """
+        distinct = are_distinct(distances, len(frame.class_sizes))
+        parts = list(samples) if distinct else [add_sums(samples)]
+        laws = [
+            estimate_coordinates(
+                part, frame.means, frame.rank, *(kept[place] if kept else (None, None))
+            )
+            for place, part in enumerate(parts)
+        ]
+        common, by_class = effects.factors(frame)
         return cls(
-            mean,
-            turn,
-            means,
-            rank,
+            frame.mean,
+            frame.turn,
+            frame.means,
+            frame.rank,
             common,
             by_class,
-            sums,
+            effects.by_client,
             laws[0],
             laws[-1],
-            ShareLaw.of(counts.reshape(clients, classes)),
+            ShareLaw.of(counts),
         )
 
     def draw(
@@ -394,19 +474,21 @@ class ClassLaws:
         return np.asarray(z)
 
 
-def choose_samples(away: Array, train: NDArray[np.bool_], classes: int) -> list[NDArray[np.bool_]]:
-    """Whose samples make a law: all, or training and held-out ones apart where they differ.
+def are_distinct(distances: Array, classes: int) -> bool:
+    """Whether held-out samples have a law of their own: lie farther from the mean of their class.
 
-    away: squared distances from the class mean, in the features' own units: in directions scaled
-    by training samples, those always look nearer where they are few.
+    distances: (2, 3), of training and of held-out samples, how many, and sums of the squared
+    distances and of their squares, in the features' own units: in directions scaled by training
+    samples, those always look nearer where they are few.
     """
-    if np.sum(~train) < max(LEAST_LAW, 2 * classes):
-        return [np.ones_like(train)]
-    seen, held = (away[rows] / away.mean() for rows in (train, ~train))
-    error = np.sqrt(held.var() / held.size + seen.var() / seen.size)
-    if held.mean() - seen.mean() > max(DISTINCT * float(error), FARTHER):
-        return [train, ~train]
-    return [np.ones_like(train)]
+    n, first, second = distances.T
+    if n[1] < max(LEAST_LAW, 2 * classes):
+        return False
+    unit = max(float(first.sum() / n.sum()), 1e-300)
+    means = first / n / unit
+    variances = np.maximum(second / n / unit**2 - means**2, 0.0)
+    error = float(np.sqrt(np.sum(variances / n)))
+    return bool(means[1] - means[0] > max(DISTINCT * error, FARTHER))
 
 
 def powers_of(sums: Array) -> Array:
@@ -418,17 +500,32 @@ def powers_of(sums: Array) -> Array:
 
 
 @dataclass(frozen=True, eq=False)
-class CellMeans:
-    """Means of the samples of each client and class, and what samples vary by about them."""
+class ClassSums:
+    """Sums over training samples: how many of each class, (K,), their features, (K, d), products
+    about the means of each client's classes and of these means, (d, d); and how many means.
+    """
 
-    means: Array  # (cells, d)
-    client: Owner
-    code: Codes
-    sizes: Array
+    counts: Array
+    totals: Array
+    within: Array
+    between: Array
+    cells: float
+
+
+@dataclass(frozen=True, eq=False)
+class Frame:
+    """The coordinates z = (x - mean) turn in which samples vary alike, and class means in them.
+
+    within: the covariance in clients and classes, in turned coordinates.
+    """
+
+    mean: Array
+    turn: Array
+    means: Array
     class_means: Array
     class_sizes: Array
+    rank: int
     within: Array
-    clients: int
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -436,8 +533,96 @@ class CellMeans:
         return self.class_sizes > 0
 
     @classmethod
-    def of(cls, x: Rows, codes: Codes, owner: Owner, classes: int, clients: int) -> CellMeans:
-        """From centred samples."""
+    def of(cls, sums: ClassSums) -> Frame:
+        """From sums over all clients."""
+        samples = float(sums.counts.sum())
+        mean = sums.totals.sum(0) / samples
+        middle = sums.totals / np.maximum(sums.counts, 1.0)[:, None] - mean
+        middle[sums.counts == 0] = 0.0
+        covariance = sums.within / max(samples - sums.cells, 1.0)
+        d = len(mean)
+        values, vectors = scipy.linalg.eigh(
+            covariance + FLOOR * np.trace(covariance) / d * np.eye(d)
+        )
+        white = vectors / np.sqrt(np.maximum(values, FLOOR * values.mean()))
+        known = (middle @ white)[sums.counts > 0]
+        _, powers, turn = np.linalg.svd(known - known.mean(0), full_matrices=True)
+        rank = max(int(np.sum(powers > 1e-6 * max(float(powers[0]), 1e-300))), 1)
+        turn = white @ turn.T
+        within = turn.T @ covariance @ turn
+        return cls(mean, turn, middle @ turn, middle, sums.counts, rank, within)
+
+    def measure_distances(self, x: Rows, codes: Codes, train: NDArray[np.bool_]) -> Array:
+        """Of training and of held-out samples, centred: how many, and sums of the squared distances
+        from the mean of their class and of their squares, (2, 3); of training samples as if they
+        were not in the mean.
+        """
+        away = np.zeros(len(x))
+        for rows in np.array_split(np.arange(len(x)), max(len(x) // 4096, 1)):
+            about = x[rows] - self.class_means.astype(x.dtype)[codes[rows]]
+            away[rows] = np.einsum("nd,nd->n", about, about)
+        n = np.maximum(self.class_sizes[codes], 2.0)
+        away = np.where(train, away * (n / (n - 1)) ** 2, away)
+        parts = (away[train], away[~train])
+        return np.array([[part.size, part.sum(), np.sum(part**2)] for part in parts], dtype=float)
+
+
+@dataclass(frozen=True, eq=False)
+class EffectSums:
+    """Sums over clients that say how their classes' means vary, in turned coordinates.
+
+    crossed, pairs: products of two classes' means of one client, (d, d), and how many. squares:
+    those of one with itself, weighted by its samples, (d, d); weight, free, sampling: of these.
+    by_client: what the traces per direction are ratios of, (clients, 4): traces may be below 0 by
+    chance.
+    """
+
+    crossed: Array
+    pairs: float
+    squares: Array
+    weight: float
+    free: float
+    sampling: float
+    by_client: Array
+
+    def factors(self, frame: Frame) -> tuple[Array, Array]:
+        """Of the covariances of common effects, and of those by class.
+
+        Products of two classes' means of one client have the mean S_a; squares of one have S_a +
+        S_b and what sampling adds.
+        """
+        empty = np.zeros((len(self.crossed), 0))
+        if self.weight == 0:
+            return empty, empty
+        S_a = self.crossed / max(self.pairs, 1.0)
+        S = (self.squares - frame.within * self.sampling) / self.free
+        a = float(np.trace(S_a)) if self.pairs else 0.0
+        b = float(np.trace(S)) - max(a, 0.0)
+        common = factor_covariance(S_a) if a > 0 else empty
+        own = factor_covariance(S - (S_a if a > 0 else 0.0), b) if b > 0 else empty
+        return common, own
+
+
+def add_effects(parts: Sequence[EffectSums]) -> EffectSums:
+    """Sums over all clients; what is kept by client is kept."""
+    total: EffectSums = add_sums([replace(part, by_client=np.zeros(())) for part in parts])
+    return replace(total, by_client=np.concatenate([part.by_client for part in parts]))
+
+
+@dataclass(frozen=True, eq=False)
+class CellMeans:
+    """Means of the samples of each client and class, and what samples vary by about them."""
+
+    means: Array  # (cells, d)
+    client: Owner
+    code: Codes
+    sizes: Array
+    within: Array
+    classes: int
+
+    @classmethod
+    def of(cls, x: Rows, codes: Codes, owner: Owner, classes: int) -> CellMeans:
+        """From samples."""
         cells, place, sizes = np.unique(
             owner * classes + codes, return_inverse=True, return_counts=True
         )
@@ -445,76 +630,50 @@ class CellMeans:
         of_cell = csr_array((np.ones(N, x.dtype), (place, np.arange(N))), shape=(len(cells), N))
         means = np.asarray(of_cell @ x, dtype=float) / sizes[:, None]
         about = x - means.astype(x.dtype)[place]
-        within = np.asarray(about.T @ about, dtype=float) / max(N - len(cells), 1)
-        counts = np.bincount(codes, minlength=classes).astype(float)
-        of_class = csr_array(
-            (sizes.astype(float), (cells % classes, np.arange(len(cells)))),
-            shape=(classes, len(cells)),
-        )
-        middle = (of_class @ means) / np.maximum(counts, 1)[:, None]
-        return cls(
-            means,
-            cells // classes,
-            cells % classes,
-            sizes.astype(float),
-            middle,
-            counts,
-            within,
-            clients,
-        )
+        within = np.asarray(about.T @ about, dtype=float)
+        return cls(means, cells // classes, cells % classes, sizes.astype(float), within, classes)
 
-    def distances(self, x: Rows, codes: Codes, train: NDArray[np.bool_]) -> Array:
-        """Squared distances of samples from the mean of their class, of training samples as if
-        they were not in it.
-        """
-        away = np.zeros(len(x))
-        for rows in np.array_split(np.arange(len(x)), max(len(x) // 4096, 1)):
-            about = x[rows] - self.class_means.astype(x.dtype)[codes[rows]]
-            away[rows] = np.einsum("nd,nd->n", about, about)
-        n = np.maximum(self.class_sizes[codes], 2.0)
-        return np.where(train, away * (n / (n - 1)) ** 2, away)
+    @property
+    def sums(self) -> ClassSums:
+        """What clients send first."""
+        counts = np.zeros(self.classes)
+        np.add.at(counts, self.code, self.sizes)
+        totals = np.zeros((self.classes, self.means.shape[1]))
+        np.add.at(totals, self.code, self.sizes[:, None] * self.means)
+        between = self.means.T @ (self.sizes[:, None] * self.means)
+        return ClassSums(counts, totals, self.within, between, float(len(self.sizes)))
 
-    def effects(self, turn: Array) -> tuple[Array, Array, Array]:
-        """Factors of the covariances of common effects and of those by class, in turned
-        coordinates; and by client what their traces per direction are ratios of, (clients, 4):
-        traces may be below 0 by chance.
-
-        Products of two classes' means of one client have the mean S_a; squares of one have S_a +
-        S_b and what sampling adds.
-        """
-        D = (self.means - self.class_means[self.code]) @ turn
+    def measure_effects(self, frame: Frame, clients: int) -> EffectSums:
+        """How the means of clients' classes lie about those of all."""
+        D = (self.means - frame.mean - frame.class_means[self.code]) @ frame.turn
         d = D.shape[1]
         of_client = csr_array(
-            (np.ones(len(D)), (self.client, np.arange(len(D)))), shape=(self.clients, len(D))
+            (np.ones(len(D)), (self.client, np.arange(len(D)))), shape=(clients, len(D))
         )
         total = of_client @ D
-        pairs = np.bincount(self.client, minlength=self.clients)
-        crossed = float(np.sum(pairs * (pairs - 1)))
-        S_a = (total.T @ total - D.T @ D) / max(crossed, 1.0)
-        free = 1 - self.sizes / np.maximum(self.class_sizes[self.code], 1)
+        cells = np.bincount(self.client, minlength=clients).astype(float)
+        free = 1 - self.sizes / np.maximum(frame.class_sizes[self.code], 1)
         weight = np.where(free > LEAST_CELL, self.sizes, 0.0)
-        if weight.sum() == 0:
-            empty = np.zeros((d, 0))
-            return empty, empty, np.zeros((self.clients, 4))
-        weight = weight / weight.sum()
-        within = turn.T @ self.within @ turn
-        sampling = within * float(np.sum(weight * free / self.sizes))
-        S = ((weight[:, None] * D).T @ D - sampling) / float(weight @ free)
         squares = np.sum(D**2, axis=1)
-        parts = np.stack(
+        sampled = free / self.sizes * float(np.trace(frame.within))
+        by_client = np.stack(
             [
                 (np.sum(total**2, axis=1) - of_client @ squares) / d,
-                pairs * (pairs - 1.0),
-                of_client @ (weight * (squares - free / self.sizes * float(np.trace(within)))) / d,
+                cells * (cells - 1.0),
+                of_client @ (weight * (squares - sampled)) / d,
                 of_client @ (weight * free),
             ],
             axis=1,
         )
-        a = float(np.trace(S_a)) if crossed else 0.0
-        b = float(np.trace(S)) - max(a, 0.0)
-        common = factor_covariance(S_a) if a > 0 else np.zeros((d, 0))
-        own = factor_covariance(S - (S_a if a > 0 else 0.0), b) if b > 0 else np.zeros((d, 0))
-        return common, own, parts
+        return EffectSums(
+            total.T @ total - D.T @ D,
+            float(np.sum(cells * (cells - 1))),
+            (weight[:, None] * D).T @ D,
+            float(weight.sum()),
+            float(weight @ free),
+            float(np.sum(weight * free / self.sizes)),
+            by_client,
+        )
 
 
 @dataclass(frozen=True, eq=False)

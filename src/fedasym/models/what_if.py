@@ -2,7 +2,8 @@
 
 Clients are drawn from a double at each value of one quantity at a time, the others as they are, and
 every algorithm's exact least-squares head is scored on held-out samples. Bands hold what drawing
-leaves open, the standard errors of the real probes, and what calibration could not match.
+leaves open, the standard errors of the real probes, and what calibration could not match. Two
+algorithms are compared on the same clients, drawn and real: most of their luck is common.
 """
 
 from __future__ import annotations
@@ -15,14 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import PAPER, Algorithm
+from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import asks_for_all, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, find_entry, read_list
-from fedasym.core.numbers import Array, check_seed, json_value, one_float, plural, whole
+from fedasym.core.numbers import (
+    Array,
+    check_seed,
+    json_value,
+    one_float,
+    plural,
+    three_digits,
+    whole,
+)
 from fedasym.core.runtime import Progress, few_threads, progress_shown, write_file
 from fedasym.data.federation import Federation
 from fedasym.exact.held_out import HeldOut
-from fedasym.models.doubles import Double, resemble
+from fedasym.models.doubles import Double, best_probes, resemble
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 
 AXES = ("samples", "clients", "alpha")
@@ -37,7 +46,12 @@ SURE = 1.96
 
 @dataclass(frozen=True)
 class WhatIfPoint:
-    """One algorithm where one quantity has one value: its mean score and its band."""
+    """One algorithm where one quantity has one value: its mean score and its band.
+
+    error: the standard error that is luck of the draws. gain: by how much it does better than
+    fedavg on the same clients, and gain_error, the standard error of that: luck of the draws and of
+    the real clients, and what calibration could not match; None where fedavg was not looked at.
+    """
 
     quantity: str
     at: float
@@ -45,6 +59,16 @@ class WhatIfPoint:
     value: float
     low: float
     high: float
+    error: float = 0.0
+    gain: float | None = None
+    gain_error: float | None = None
+
+    @property
+    def side(self) -> int:
+        """1 where it beats fedavg, -1 where fedavg beats it, 0 where that is not decided."""
+        if self.gain is None or self.gain_error is None:
+            return 0
+        return int(np.sign(self.gain)) if abs(self.gain) > SURE * self.gain_error else 0
 
 
 @dataclass(frozen=True, eq=False)
@@ -132,21 +156,30 @@ class WhatIf(Result):
     def __str__(self) -> str:
         lines = [self.title]
         for quantity, values in self.quantities.items():
-            lines += ["", f"{UNITS[quantity]:<26}" + "".join(f"{v:>14g}" for v in values)]
-            for name in self.algorithms:
-                cells = [self.at(quantity, value, name) for value in values]
-                told = "".join(f"{show_band(cell, self.metric):>14}" for cell in cells)
-                lines.append(f"  {name:<24}{told}")
+            rows = {
+                name: [show_band(self.at(quantity, value, name), self.metric) for value in values]
+                for name in self.algorithms
+            }
+            wide = 2 + max(12, *(len(cell) for row in rows.values() for cell in row))
+            lines += ["", f"{UNITS[quantity]:<26}" + "".join(f"{v:>{wide}g}" for v in values)]
+            for name, row in rows.items():
+                lines.append(f"  {name:<24}" + "".join(f"{cell:>{wide}}" for cell in row))
         return "\n".join([*lines, "", *self.sentences] if self.sentences else lines)
 
 
 def show_band(point: WhatIfPoint, metric: Metric) -> str:
-    """A score and half the width of its band."""
+    """A score and half the width of its band, which has two digits.
+
+    >>> show_band(WhatIfPoint("samples", 8.0, "rtfa", 0.53456, 0.46, 0.61), LOSS)
+    '0.535 ± 0.075'
+    """
     wide = (point.high - point.low) / 2
     if metric.share:
         return f"{100 * point.value:.1f} ± {100 * wide:.1f}"
-    rounded = float(f"{wide:.2g}")
-    return f"{point.value:.4g} ± {rounded:g}"
+    if not wide > 0:
+        return f"{point.value:.4g} ± 0"
+    places = max(1 - int(np.floor(np.log10(wide))), 0)
+    return f"{point.value:,.{places}f} ± {wide:,.{places}f}"
 
 
 def what_if(
@@ -183,33 +216,27 @@ def what_if(
     chosen = [find(each) for each in requested_algorithms(algorithms, PAPER)]
     if asks_for_all(algorithms):
         chosen = [each for each in chosen if has_held_out_scores(each, double)]
-    present = {"samples": float(np.median(double.sizes[:, 0])), "clients": float(len(double.sizes))}
+    usual = float(round(float(np.median(double.sizes[:, 0]))))
+    present = {"samples": usual, "clients": float(len(double.sizes))}
     axes = check_vary(default_axes(present) if vary is None else vary, double)
     rounds = whole("draws", draws, 1)
     seed = check_seed(seed)
-    mismatch, error = match_error(double)
     points: list[WhatIfPoint] = []
     total = sum(map(len, axes.values())) * rounds + 1
     done = 0
     with few_threads(double.laws.mean.size):
         for quantity, values in axes.items():
             for value in values:
-                scores = np.empty((rounds, len(chosen)))
+                scores = []
                 for draw in range(rounds):
                     if progress is not None:
                         progress(done / total, f"{quantity} {value:g}")
                     told: dict[str, Any] = {quantity: value}
                     drawn = double.draw(**told, held=HELD, seed=seed + draw)
-                    scores[draw] = score_clients(drawn, chosen)
+                    board = board_of(drawn)
+                    scores.append(np.stack([board.score(each) for each in chosen]))
                     done += 1
-                spread = scores.std(0, ddof=1) / np.sqrt(rounds) if rounds > 1 else 0 * scores[0]
-                wide = SURE * np.sqrt(spread**2 + error**2 + mismatch**2)
-                for name, mean, band in zip(chosen, scores.mean(0), wide, strict=True):
-                    ends = np.clip([mean - band, mean + band], 0.0, None)
-                    ends = np.minimum(ends, 1.0) if double.classes is not None else ends
-                    points.append(
-                        WhatIfPoint(quantity, value, name.name, float(mean), *map(float, ends))
-                    )
+                points += points_of(double, quantity, value, chosen, scores)
         newcomer = score_newcomers(double, FEW, seed)
     if progress is not None:
         progress(1.0, "newcomers")
@@ -282,11 +309,63 @@ def score_clients(federation: Federation, algorithms: Sequence[Algorithm]) -> Ar
     return np.array([float(np.nanmean(board.score(each))) for each in algorithms])
 
 
-def match_error(double: Double) -> tuple[float, float]:
-    """How far drawn clients of the present size are from real ones, and the real standard error."""
+def kind_of(algorithm: Algorithm) -> str:
+    """The probe that is nearest to an algorithm: of shared, of own or of personalised models."""
+    if algorithm.shares_nothing:
+        return "local_ridge"
+    return "fedavg" if algorithm.personalise.objective is Objective.SHARED else "rtfa"
+
+
+def luck_of(scores: Sequence[Array]) -> float:
+    """The standard error of the mean of draws, each with its clients' scores: by how clients differ
+    or by how draws do, whichever is larger, since a few draws say little.
+    """
+    means = [float(np.nanmean(each)) for each in scores]
+    count = sum(int(np.isfinite(each).sum()) for each in scores)
+    between = float(np.var(means, ddof=1)) / len(means) if len(means) > 1 else 0.0
+    within = float(np.mean([np.nanvar(each) for each in scores])) / max(count, 1)
+    return float(np.sqrt(max(between, within)))
+
+
+def points_of(
+    double: Double,
+    quantity: str,
+    at: float,
+    algorithms: Sequence[Algorithm],
+    scores: Sequence[Array],
+) -> list[WhatIfPoint]:
+    """The points of all algorithms at one value; scores: of each draw, (algorithms, clients)."""
     card = double.card
-    off = [card.drawn[name] - value for name, value in card.measured.items()]
-    return float(np.sqrt(np.mean(np.square(off)))), float(np.mean(double.goal_error))
+    off = {kind: card.drawn[kind] - value for kind, value in card.measured.items()}
+    errors = probe_errors(double)
+    kinds = [kind_of(each) for each in algorithms]
+    means = np.mean([np.nanmean(each, axis=1) for each in scores], axis=0).tolist()
+    names = [each.name for each in algorithms]
+    base = names.index("fedavg") if "fedavg" in names else None
+    found = []
+    for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
+        luck = luck_of([each[place] for each in scores])
+        wide = SURE * np.sqrt(luck**2 + errors[kind] ** 2 + off[kind] ** 2)
+        most = np.inf if double.classes is None else 1.0
+        low, high = np.clip([means[place] - wide, means[place] + wide], 0.0, most).tolist()
+        paired: tuple[float | None, float | None] = None, None
+        if base is not None and place != base:
+            ahead = means[place] - means[base]
+            paired_luck = luck_of([each[place] - each[base] for each in scores])
+            real = double.difference_error(kind, "fedavg")
+            apart = off[kind] - off["fedavg"]
+            paired = (
+                -ahead if double.classes is None else ahead,
+                float(np.sqrt(paired_luck**2 + real**2 + apart**2)),
+            )
+        found.append(WhatIfPoint(quantity, at, name, means[place], low, high, luck, *paired))
+    return found
+
+
+def probe_errors(double: Double) -> dict[str, float]:
+    """The standard errors of the best real probe of each kind."""
+    best = best_probes(double.goal, double.classes is None)
+    return {kind: float(double.goal_error[place]) for kind, place in best.items()}
 
 
 def score_newcomers(double: Double, samples: int, seed: int) -> dict[str, float]:
@@ -322,33 +401,61 @@ def score_newcomers(double: Double, samples: int, seed: int) -> dict[str, float]
 
 
 def crossing_sentences(found: WhatIf) -> list[str]:
-    """From how many samples on clients do better on their own, or personalised, than shared."""
+    """Where clients do better on their own, or personalised, than shared, as far as that is decided
+    by the difference on the same clients.
+    """
     said: list[str] = []
     names = found.algorithms
-    for quantity in found.quantities:
+    for quantity, values in found.quantities.items():
         if "fedavg" not in names or quantity == "clients":
             continue
-        shared = found.curve(quantity, "fedavg")
         for name in ("local_ridge", "local", "rtfa"):
             if name not in names or (name == "local" and "local_ridge" in names):
                 continue
-            own = found.curve(quantity, name)
-            ahead = own[:, 1] - shared[:, 1]
-            ahead = -ahead if found.metric.lower else ahead
             words = "local training" if name.startswith("local") else name
-            if np.all(ahead > 0) or np.all(ahead <= 0):
-                side = "beats" if ahead[0] > 0 else "does not beat"
-                said.append(f"{words} {side} fedavg at every value of {quantity} looked at.")
-                continue
-            place = int(np.flatnonzero(np.diff(np.sign(ahead)))[0])
-            x, h = np.log(own[place : place + 2, 0]), ahead[place : place + 2]
-            cross = float(np.exp(x[0] - h[0] * (x[1] - x[0]) / (h[1] - h[0])))
-            unit = "samples" if quantity == "samples" else "alpha"
-            at = f"{cross:.0f} samples" if unit == "samples" else f"alpha {cross:.2g}"
-            way = "From" if ahead[-1] > 0 else "Up to"
-            on = " on" if ahead[-1] > 0 else ""
-            said.append(f"{way} {at}{on} {words} beats fedavg.")
+            points = [found.at(quantity, value, name) for value in values]
+            sentence = compare_points(points, quantity, words)
+            if sentence.startswith("local"):  # names of algorithms begin as they are
+                sentence = sentence[0].upper() + sentence[1:]
+            said.append(sentence)
     return said
+
+
+def compare_points(points: Sequence[WhatIfPoint], quantity: str, words: str) -> str:
+    """One algorithm beside fedavg along a quantity, in a sentence."""
+    sides = [point.side for point in points]
+    runs = [side for place, side in enumerate(sides) if place == 0 or side != sides[place - 1]]
+    every = f"at every value of {quantity} looked at"
+    if runs == [0]:
+        return (
+            f"Whether {words} beats fedavg is not decided at any value of {quantity} looked at: on"
+            " the same clients the two differ by less than the error of their difference."
+        )
+    if len(runs) == 1:
+        first, second = (words, "fedavg") if runs[0] > 0 else ("fedavg", words)
+        return f"{first} beats {second} {every}."
+    if runs in ([-1, 1], [1, -1]):
+        place = sides.index(runs[1]) - 1
+        x = np.log([each.at for each in points[place : place + 2]])
+        h = np.array([each.gain for each in points[place : place + 2]], float)
+        cross = float(np.exp(x[0] - h[0] * (x[1] - x[0]) / (h[1] - h[0])))
+        where = f"{cross:.0f} samples" if quantity == "samples" else f"alpha {cross:.2g}"
+        if runs[1] > 0:
+            return f"From {where} on {words} beats fedavg."
+        return f"Up to {where} {words} beats fedavg."
+    cases = {
+        1: f"{words} beats fedavg",
+        -1: f"fedavg beats {words}",
+        0: f"which of {words} and fedavg is better is not decided",
+    }
+    told = []
+    for side, text in cases.items():
+        values = [f"{point.at:g}" for point in points if point.side == side]
+        if values:
+            listed = [", ".join(values[:-1]), values[-1]] if values[1:] else values
+            told.append(f"{text} at {' and '.join(listed)}")
+    unit = " samples" if quantity == "samples" else " (alpha)"
+    return f"{f'{unit}; '.join(told)}{unit}."
 
 
 def newcomer_sentences(found: WhatIf) -> list[str]:
@@ -360,13 +467,19 @@ def newcomer_sentences(found: WhatIf) -> list[str]:
     few = f"A newcomer with {found.newcomer['samples']:g} samples"
     if gain <= SURE * found.newcomer["error"]:
         return [f"{few}: keep the shared model."]
-    by = f"{100 * gain:.1f} points" if found.metric.share else f"{gain:.3g}"
+    by = f"{100 * gain:.1f} points" if found.metric.share else three_digits(gain)
     return [f"{few}: personalise the shared model at once, which gains {by}."]
+
+
+def show_change(value: float) -> str:
+    """Three digits with a sign."""
+    return f"{'+' if value > 0 else ''}{three_digits(value)}"
 
 
 def growth_sentences(found: WhatIf) -> list[str]:
     """Whether to recruit clients or to collect samples: the best score at twice as many of each."""
     gains = {}
+    error2 = 0.0
     for quantity in ("samples", "clients"):
         values = found.quantities.get(quantity, [])
         now = found.present[quantity]
@@ -374,15 +487,22 @@ def growth_sentences(found: WhatIf) -> list[str]:
             return []
         best = []
         for value in (now, 2 * now):
-            scores = [found.at(quantity, value, name).value for name in found.algorithms]
-            best.append(min(scores) if found.metric.lower else max(scores))
+            points = [found.at(quantity, value, name) for name in found.algorithms]
+            order = sorted(points, key=lambda point: point.value, reverse=not found.metric.lower)
+            best.append(order[0].value)
+        error2 += order[0].error ** 2  # what there is today is the same point twice
         gains[quantity] = best[0] - best[1] if found.metric.lower else best[1] - best[0]
-    first = "Collect samples" if gains["samples"] >= gains["clients"] else "Recruit clients"
+    way = -1 if found.metric.lower else 1
     shown = {
-        name: f"{100 * gain:.1f} points" if found.metric.share else f"{gain:.3g}"
+        name: f"{100 * gain:+.1f} points" if found.metric.share else show_change(way * gain)
         for name, gain in gains.items()
     }
-    return [
-        f"{first} first: twice the samples of each client gain {shown['samples']}, twice the"
-        f" clients {shown['clients']}."
-    ]
+    told = (
+        f"twice the samples of each client change the best score by {shown['samples']}, twice the"
+        f" clients by {shown['clients']}"
+    )
+    if abs(gains["samples"] - gains["clients"]) <= SURE * np.sqrt(error2):
+        unclear = f"{told.capitalize()}: within the luck of the draws."
+        return [f"Recruit clients or collect samples? {unclear}"]
+    first = "Collect samples" if gains["samples"] > gains["clients"] else "Recruit clients"
+    return [f"{first} first: {told}."]

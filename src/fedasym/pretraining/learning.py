@@ -256,7 +256,8 @@ def prepare_network(
         asked = str(held["recipe"]["network"])
     except (KeyError, TypeError):
         raise InvalidInput(
-            f"network is {str(path)!r}: it is no file of fedasym pretrain; give one, or module:name"
+            f"network is {str(path)!r}: it is not a file of fedasym pretrain; give one, or"
+            " module:name"
         ) from None
     if ":" in asked and path.parent.resolve() != folder_of(into, "networks").resolve():
         raise InvalidInput(
@@ -363,7 +364,7 @@ def check_features_file(path: Path) -> Path:
     """A file that is there."""
     if not path.is_file():
         raise InvalidInput(
-            f"{str(path)!r} is no file: check the name, or give module:name for your own network"
+            f"{str(path)!r} is not a file: check the name, or give module:name for your own network"
         )
     return path
 

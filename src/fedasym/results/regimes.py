@@ -258,7 +258,7 @@ class Separability:
 
     >>> import fedasym as fa
     >>> str(fa.separability(fa.ClassPopulation(radius=1, centre=1, aspect=2)))
-    'separable: aspect 2 is above the threshold 0.39855; the logistic fit has no end'
+    'separable: aspect 2 is above the threshold 0.39855; the logistic fit diverges'
     """
 
     aspect: float | Array
@@ -266,7 +266,7 @@ class Separability:
 
     @property
     def separable(self) -> bool | NDArray[np.bool_]:
-        """Where the logistic fit has no end."""
+        """Where the logistic fit diverges."""
         over = np.asarray(self.aspect) >= np.asarray(self.threshold)
         return bool(over) if over.ndim == 0 else over
 
@@ -289,7 +289,7 @@ class Separability:
                 f" {describe_values(self.threshold)}"
             )
         side, end = (
-            ("above", "has no end")
+            ("above", "diverges")
             if self.separable
             else ("below", "is the maximum-likelihood estimate")
         )

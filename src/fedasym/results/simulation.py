@@ -360,5 +360,5 @@ def shape_of(losses: Any, kinds: int) -> tuple[Any, ...]:
     """
     table = np.array(list(losses.values()))
     if table.shape[1:] not in ((kinds, 1), (kinds, 2)) or table.dtype.kind not in "iuf":
-        raise ValueError("this is no trial")
+        raise ValueError("this is not a trial")
     return (table.shape[-1], *sorted(losses))

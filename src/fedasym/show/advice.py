@@ -358,7 +358,7 @@ def describe_gainers(advice: Advice) -> Passage:
     )
     order = sorted(advice.clients, key=lambda each: each.gain)
     if len(order) > MOST:
-        text += f" Shown are the {MOST} with the lowest gains of {len(order):,}."
+        text += f" The table shows the {MOST} with the lowest gains of {len(order):,}."
         order = order[:MOST]
     scale = 100 if points else 1
     columns = [

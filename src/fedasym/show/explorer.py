@@ -134,7 +134,8 @@ def summarize_upload(source: Readable, size: int, said: dict[str, str]) -> dict[
     name = said.get("name", "")
     with receive_file(source, size, name) as file:
         if file.suffix not in TABLES:
-            raise InvalidInput(f"{name} is no table: columns are offered for {', '.join(TABLES)}")
+            offered = ", ".join(TABLES)
+            raise InvalidInput(f"{name} is not a table: columns are offered for {offered}")
         return summarize_table(file)
 
 

@@ -208,7 +208,7 @@ def describe_curves(curves: Curves, what: str, *, loss: bool) -> str:
     parts = []
     for name, curve in curves.items():
         if not math.isfinite(curve.last):
-            parts.append(f"{name} ends in no number")
+            parts.append(f"{name} does not end in a number")
             continue
         ends = (curve.mean[0], curve.last)
         first, last = (number(value) if loss else f"{value:.1f}" for value in ends)
@@ -369,31 +369,30 @@ def gains_by_samples(gains: list[GainCounts], loss: bool) -> Table | None:
 
 def most_hurt(gains: list[GainCounts], loss: bool) -> Hurt | None:
     """The clients that lose most, by name, and what each algorithm does for them."""
-    own = {
-        each.algorithm: dict(zip(each.table["client"], map(float, each.values), strict=True))
+    import polars as pl
+
+    names = [each.algorithm for each in gains]
+    every = pl.concat(
+        each.table.select(
+            "client", "samples", "tested", pl.Series("gain", each.values)
+        ).with_columns(pl.lit(each.algorithm).alias("algorithm"))
         for each in gains
-    }
-    lowest: dict[str, float] = {}
-    for by_client in own.values():
-        for client, gain in by_client.items():
-            lowest[client] = min(gain, lowest.get(client, gain))
-    losers = sorted((gain, client) for client, gain in lowest.items() if gain < 0)
-    if not losers:
+    )
+    lowest = every.group_by("client").agg(pl.col("gain").min(), pl.col("samples", "tested").last())
+    losers = lowest.filter(pl.col("gain") < 0).sort("gain", "client")
+    if losers.is_empty():
         return None
-    sizes = {
-        row["client"]: row
-        for each in gains
-        for row in each.table.select("client", "samples", "tested").iter_rows(named=True)
-    }
+    shown = losers.head(MOST_HURT)
+    own = every.filter(pl.col("client").is_in(shown["client"].implode()))
+    held = {(row["algorithm"], row["client"]): row["gain"] for row in own.iter_rows(named=True)}
     rows = []
-    for _, client in losers[:MOST_HURT]:
-        held = [by_client.get(client, math.nan) for by_client in own.values()]
-        cells = [Cell("–" if math.isnan(gain) else show_gain(gain, loss)) for gain in held]
-        size = sizes[client]
-        rows.append([Cell(client), count(size["samples"]), count(size["tested"]), *cells])
-    columns = [Column("client", text=True), *map(Column, ("trains on", "tested on", *own))]
+    for size in shown.iter_rows(named=True):
+        of_client = [held.get((name, size["client"]), math.nan) for name in names]
+        cells = [Cell("–" if math.isnan(gain) else show_gain(gain, loss)) for gain in of_client]
+        rows.append([Cell(size["client"]), count(size["samples"]), count(size["tested"]), *cells])
+    columns = [Column("client", text=True), *map(Column, ("trains on", "tested on", *names))]
     text = (
-        f"{len(losers)} of {len(lowest)} clients lose by some algorithm; these lose most. Gains by"
-        " algorithm:"
+        f"{losers.height} of {lowest.height} clients lose by some algorithm; these lose most. Gains"
+        " by algorithm:"
     )
     return Hurt(text, Table(columns, rows, label="The clients that lose most"))

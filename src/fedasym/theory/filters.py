@@ -138,15 +138,17 @@ def split_by_decades(
         yield some, DescentFilter(filter_.times[some], filter_.step)
 
 
-def check_stable(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -> None:
+def check_stable(
+    filter_: DescentFilter, gamma: float, spectrum: Spectrum, name: str = "step"
+) -> None:
     """Refuse steps that diverge: step times the largest sample eigenvalue must stay below 2."""
     if filter_.step is None or not np.any(filter_.times > 1):
         return
     limit = 2 / sample_support(gamma, spectrum)[1]
     if filter_.step >= limit:
         raise InvalidInput(
-            f"step is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give a"
-            " smaller step"
+            f"{name} is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give"
+            " a smaller step"
         )
 
 
@@ -279,8 +281,8 @@ def check_filter(stage: ClientStage, gamma: float, spectrum: Spectrum) -> None:
     values = filter_values(stage, x)
     if not np.all(np.isfinite(values)):
         raise InvalidInput(
-            f"keep(x) of {name} is not finite at eigenvalues from {low:.3g} to {high:.3g}: mend the"
-            " stage"
+            f"keep(x) of {name} is not finite at eigenvalues from {low:.3g} to {high:.3g}: correct"
+            " the stage"
         )
     if gamma * spectrum.rank > 1:
         (nothing,) = filter_values(stage, np.zeros(1))

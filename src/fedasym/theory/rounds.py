@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
@@ -36,6 +36,7 @@ from fedasym.worlds.spectra import Spectrum
 CAUCHY_NODES = 80  # a panel of the contour, to look for poles inside it
 MANY_TIMES = 16  # lengths of work from which their filters are expressed by a few
 SEMICIRCLE_NODES = 6  # of the law of the clients' mean move
+LONGEST = 1e7  # local steps at which the variation of lengths is taken as that of convergence
 CLOSE = 1e-9  # how near Cauchy's formula comes where there is none
 
 
@@ -177,7 +178,7 @@ def moments_of_steps(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -
     Equations (R2) to (R4) by quadrature along an arc in the kappa plane, where the resolvent is
     R_k(z) = 1/(c (s_k + kappa)) with c = 1 - gamma df1(kappa).
     """
-    check_stable(filter_, gamma, spectrum)
+    check_stable(filter_, gamma, spectrum, "server_step")
     shape = filter_.times.size, spectrum.values.size
     out = Moments(np.zeros(shape), np.zeros((*shape, shape[1])), np.zeros(shape))
     finished = filter_.times >= horizon(gamma, spectrum, filter_.step)
@@ -231,6 +232,32 @@ def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) ->
     return moments_over_atoms(p, gamma * np.outer(h * s, s) * T, gamma * h * nu, spectrum)
 
 
+def fourth_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) -> Array:
+    """Means of f^4, f^4/x and f^4/x^2 over a client's eigenvalues, (times, 3): how lengths vary."""
+    s, h = spectrum.positive
+    out = np.empty((filter_.times.size, 3))
+    parts: list[tuple[Any, LocalFilter]] = [(slice(None), filter_)]
+    if isinstance(filter_, DescentFilter):
+        check_stable(filter_, gamma, spectrum, "server_step")
+        converged = np.minimum(filter_.times, horizon(gamma, spectrum, filter_.step))
+        most = np.minimum(converged, LONGEST)
+        every = DescentFilter(most, filter_.step)
+        parts = list(split_by_decades(every, np.ones(most.size, bool)))
+    for some, part in parts:
+        contour = part.contour(gamma, spectrum)
+
+        def rule(
+            count: int, part: LocalFilter = part, contour: Contour = contour
+        ) -> tuple[Array, Array]:
+            k, z, _, arc = contour.nodes(count)
+            powers = part.learn(z)[:, None] ** 4 / z ** np.arange(3)[:, None]
+            weights = (h / (s + k[:, None])).sum(1) * arc
+            return 2 * (powers @ weights).real, np.abs(powers) @ np.abs(weights)
+
+        out[some] = sum_until_settled(rule, MOST_NODES_SQUARED // contour.size)
+    return out
+
+
 def split_rows(rows: Complex) -> tuple[Complex, Complex]:
     """W and B with W B = rows and few rows in B: filters of many lengths of work are much alike."""
     if len(rows) < MANY_TIMES:
@@ -282,7 +309,8 @@ class Round:
     infinite for none.
     noise: the multiplier z; the average gets Gaussian noise of deviation z clip/D per coordinate,
     of which there are `dimension`. poisson: whether each client takes part by itself, so that the
-    mean of the moves varies with the size of the cohort.
+    mean of the moves varies with the size of the cohort. lengths: how moves' lengths vary; None:
+    not at all, which is the limit.
     """
 
     cohort: Array
@@ -292,6 +320,49 @@ class Round:
     noise: Array
     dimension: Array
     poisson: bool = False
+    lengths: MoveLengths | None = None
+
+
+@dataclass(frozen=True)
+class MoveLengths:
+    """How lengths of moves vary from client to client, in a finite dimension.
+
+    A move has the energy w(x) = f^2 (A + B/x) along an eigenvalue x of its client, in a random
+    direction; so its squared length varies by 2/d times the mean of w^2, less what is common to all
+    clients of the round. A comes from the mean energy, B = sigma^2 gamma from label noise.
+    """
+
+    second: Array  # mean of f^2 over the eigenvalues, (...)
+    fourth: Array  # of f^4, f^4/x and f^4/x^2, (..., 3)
+    noise: Array  # B, (...)
+    dimension: Array
+
+    def spread(self, square: Array, common: Array, fitted: Array) -> Array:
+        """The deviation of a length over its mean; square: of the length, of which `common` comes
+        from the shared error and `fitted` from label noise.
+        """
+        A = (square - fitted) / self.second
+        terms = np.stack([A**2, 2 * A * self.noise, self.noise**2], axis=-1)
+        variance = np.maximum((terms * self.fourth).sum(-1) - common**2, 0)
+        return np.asarray(np.sqrt(variance / (2 * self.dimension)) / square)
+
+
+def cut_lengths(clip: Array, length: Array, spread: Array | float) -> tuple[Array, Array]:
+    """The part of moves that are no longer than the clip, and what clipping leaves of the mean.
+
+    With all of one length it is all or none of them, and min(1, clip/length).
+    """
+    from scipy.special import ndtr  # predictions without a clip start without SciPy
+
+    with np.errstate(divide="ignore", invalid="ignore"):
+        c = np.asarray(clip / length)
+        least = np.minimum(c, 1.0)
+        away = (c - 1) / spread
+        within = np.where(spread > 0, ndtr(away), c >= 1)
+        density = np.exp(-np.minimum(away**2, 1e3) / 2) / np.sqrt(2 * np.pi)
+        mean = within + c * ((1 - within) - spread * density)
+    near = (np.asarray(spread) > 0) & (np.abs(c - 1) < 8 * np.asarray(spread))
+    return np.asarray(within, dtype=float), np.asarray(np.where(near, mean, least))
 
 
 @dataclass(frozen=True)
@@ -359,6 +430,16 @@ def scatter_matrix(moments: Moments, rule: Round, law: MeanFilter, step: Array) 
     return np.asarray(fresh * (moments.T + mean) + common)
 
 
+class RoundMoves(NamedTuple):
+    """Of a round: the length of a move, the part of them no longer than the clip, and the server's
+    step after clipping.
+    """
+
+    length: Array
+    short: Array
+    step: Array
+
+
 def advance_energies(
     M: ErrorEnergies,
     moments: Moments,
@@ -366,18 +447,21 @@ def advance_energies(
     rule: Round,
     shares: Array,
     law: MeanFilter,
-) -> tuple[ErrorEnergies, Array, Array]:
-    """One round of (R5) and (R6): the energies after it, the length of a move, and the server's
-    step after clipping.
+) -> tuple[ErrorEnergies, RoundMoves]:
+    """One round of (R5) and (R6): the energies after it, and what its moves were.
 
     M: energies by atom and node of the law, (..., K, J). own: what clients' displacements,
     `moments.through(r^2 g)`, and label noise, `sigma^2 nu`, add to a move.
     """
     parts = [law.mean(part) for part in (M.bias, M.noise)]
-    length = np.sqrt(np.sum(moments.through(parts[0] + parts[1]) + own.total, axis=-1))
-    with np.errstate(divide="ignore", invalid="ignore"):
-        short = np.where(length > rule.clip, rule.clip / length, 1.0)
-    a = np.asarray(rule.step * short)
+    common = moments.through(parts[0] + parts[1]).sum(-1)
+    square = common + own.total.sum(-1)
+    length = np.sqrt(square)
+    spread: Array | float = 0.0
+    if rule.lengths is not None:
+        spread = rule.lengths.spread(square, common, own.noise.sum(-1))
+    short, factor = cut_lengths(rule.clip, length, spread)
+    a = np.asarray(rule.step * factor)
     C = scatter_matrix(moments, rule, law, a)
     fresh = (a**2 * rule.share / rule.cohort)[..., None]
     kept = (1 - a[..., None, None] * law.x) ** 2
@@ -387,7 +471,7 @@ def advance_energies(
     )
     sent = rule.step * rule.noise * np.where(rule.noise > 0, rule.clip, 0.0) / rule.cohort
     added = shares * (rule.dimension * sent**2)[..., None]
-    return ErrorEnergies(bias, noise + added[..., None]), length, a
+    return ErrorEnergies(bias, noise + added[..., None]), RoundMoves(length, short, a)
 
 
 def finite_optimum(moments: Moments, own: ErrorEnergies, clients: Array) -> ErrorEnergies:

@@ -24,17 +24,21 @@ from scipy.special import ndtri
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import number
-from fedasym.core.privacy import Privacy, Release, spend_together
+from fedasym.core.privacy import (
+    CLIP_RATE,
+    FIRST_CLIP,
+    Privacy,
+    Release,
+    spend_together,
+    split_noise,
+)
 from fedasym.data.splits import NOISE, mix_hash
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
     from fedasym.training.settings import Settings
 
-FIRST_CLIP = 0.1  # where an adaptive clip begins, unless another is given
 NOT_COUNTED = "Tests of clients, and steps that were chosen for the data, are not counted."
-CLIP_RATE = 0.2  # how fast it moves, on a logarithmic scale
-COUNT_SHARE = 0.05  # noise of the count of short updates, as a part of the cohort
 Move = NDArray[np.floating[Any]]
 
 
@@ -76,19 +80,16 @@ def plan_private_rounds(settings: Settings, clients: int) -> PrivateRounds | Non
         assert privacy.clip is not None
         sizes = (poisson, settings.cohort, privacy.clip)
         return PrivateRounds(*sizes, z, 0.0, 0.0, 0.0)
-    # Two Gaussian sums a round, of deviations z' C and b, are one of multiplier z where
-    # 1/z^2 = 1/z'^2 + 1/(2 b)^2: a client changes the second by 1/2.
-    b = max(COUNT_SHARE * settings.cohort, z)
-    rest = z**-2 - (2 * b) ** -2
+    sum_noise, count_noise = split_noise(z, settings.cohort)
     sizes = (poisson, settings.cohort, privacy.clip or FIRST_CLIP)
-    return PrivateRounds(*sizes, rest**-0.5, CLIP_RATE, privacy.quantile, b)
+    return PrivateRounds(*sizes, float(sum_noise), CLIP_RATE, privacy.quantile, float(count_noise))
 
 
 def check_private(algorithm: Algorithm, privacy: Privacy) -> None:
     """Refuse clips that are left open, and algorithms whose clients send more than one model."""
     if privacy.clip is None and privacy.quantile is None:
         raise InvalidInput(
-            "privacy has no clip: give the length to which updates are cut (fa.rounds finds the"
+            "privacy has no clip: give the length to which updates are clipped (fa.rounds finds the"
             " best for a population), or quantile=0.5 for one that adapts"
         )
     more = algorithm.server.keeps_client() or algorithm.server.reads_sums

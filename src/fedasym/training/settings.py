@@ -52,8 +52,8 @@ class Settings:
         default=50,
         least=0,
         meaning=(
-            "all clients are personalised and tested after every so many rounds; 0: after the last"
-            " alone"
+            "all clients are personalised and tested each time this many rounds are done; 0:"
+            " after the last alone"
         ),
     )
     cohort: int | None = setting(
@@ -500,7 +500,7 @@ class Quadratic:
         """Of one of the batches."""
         if batch not in range(self.batches):
             raise InvalidInput(
-                f"gradient is asked for batch {batch}, and a step has {self.batches}, from 0: set"
+                f"gradient is asked for batch {batch}, but a step has {self.batches}, from 0: set"
                 " `batches`"
             )
         return Vector((batch + 1) * (at.values - self.centres[batch]))

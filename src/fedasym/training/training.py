@@ -97,7 +97,7 @@ def grid_of(
     for name, values in grid.items() if own else ():
         if name not in names:
             raise InvalidInput(
-                f"grid has a part for {name}, which is not trained: trained are {', '.join(names)}"
+                f"grid has a part for {name}, which is not trained: choose from {', '.join(names)}"
             )
         if not isinstance(values, Mapping):
             raise InvalidInput(
@@ -407,7 +407,6 @@ def record_history(
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
     from fedasym.training.convergence import solve_exactly
-    from fedasym.training.plans import count_tested
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)
@@ -420,7 +419,7 @@ def record_history(
         exact = solve_exactly(*told, outcome.head)
     if scaled is not None and head is not None:
         head = scaled.restore(head)
-    totals = count_tested(federation, None if protocol.count_padding else federation.mask)
+    totals = federation.counted(protocol.count_padding)
     return History(
         algorithm=algorithm,
         settings=settings,

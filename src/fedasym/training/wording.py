@@ -231,7 +231,7 @@ def scale_remedy(history: History) -> str:
     if isinstance(data, Federation) and (
         cause := blame_columns(columns_out_of_scale(data))
     ):  # a saved history has no samples
-        return f"or rather mend the features: {cause}"
+        return f"or rather fix the features: {cause}"
     return "or features of a smaller scale"
 
 
@@ -256,7 +256,7 @@ def blame_columns(far: Mapping[str, float]) -> str:
 
 def scaling_advice(far: Mapping[str, float]) -> str:
     """What else helps slow training: features of one scale, and the columns that are not."""
-    return f"or mend the features: {blame_columns(far)}" if far else "or features of one scale"
+    return f"or fix the features: {blame_columns(far)}" if far else "or features of one scale"
 
 
 def smaller_steps(far: Mapping[str, float], largest: float | None) -> str:

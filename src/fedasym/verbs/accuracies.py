@@ -245,7 +245,7 @@ def predict_accuracies(
         which = " and ".join(lost)
         notes.append(
             f"In part of the grid {which} are NaN: all samples together are separable, and the"
-            " pooled fit has no end."
+            " pooled fit diverges."
         )
     table = Comparison(
         rows,

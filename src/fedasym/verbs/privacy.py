@@ -113,7 +113,7 @@ def privacy_costs(
     budgets = read_plan_numbers("epsilon", epsilon, 0, np.inf, above=True).ravel()
     many = read_plan_numbers("clients", clients, 1, np.inf, integer=True).ravel()
     if not np.all(np.isfinite(many)):
-        raise InvalidInput("clients has an endless number: privacy depends on how many there are")
+        raise InvalidInput("clients is infinite: give a number, on which privacy depends")
     lists: Sequence[Array] = [
         read_plan_numbers("rounds", rounds, 1, MOST_ROUNDS, integer=True).ravel(),
         np.zeros(1)

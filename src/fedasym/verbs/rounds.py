@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any, cast
+from typing import Any, NamedTuple, cast
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
@@ -17,7 +17,7 @@ from numpy.typing import ArrayLike, NDArray
 from fedasym.algorithms.registry import Algorithm, resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import MOST, Array, floats, number, whole
-from fedasym.core.privacy import Privacy, read_privacy
+from fedasym.core.privacy import CLIP_RATE, FIRST_CLIP, Privacy, read_privacy, split_noise
 from fedasym.results import LOSS, Comparison, Risk
 from fedasym.results.regimes import BYTES, Rounds
 from fedasym.theory import Worlds, centre_energy, flatten
@@ -29,11 +29,13 @@ from fedasym.theory.rounds import (
     LocalFilter,
     MeanFilter,
     Moments,
+    MoveLengths,
     Round,
     StepFilter,
     advance_energies,
     filter_of_work,
     finite_optimum,
+    fourth_moments,
     integrate_moments,
     mean_filter,
     moments_of_steps,
@@ -66,14 +68,17 @@ class RoundPlan:
         """Some of the settings, any of them several times."""
         return RoundPlan(*(getattr(self, each.name)[rows] for each in fields(self)))
 
-    def rule(self, dimension: int, poisson: bool) -> Round:
-        """What the server does in a round."""
+    def rule(self, dimension: int, poisson: bool, lengths: MoveLengths | None) -> Round:
+        """What the server does in a round; with `lengths` the clip adapts, and its count has a part
+        of the noise.
+        """
         m, D = self.clients, self.cohort
         with np.errstate(invalid="ignore", divide="ignore"):
             left = 1 - D / m if poisson else np.where(m > 1, 1 - (D - 1) / (m - 1), 0.0)
         share = np.where(np.isinf(m), 1.0, left)
         size = np.full(D.shape, float(dimension))
-        return Round(D, share, self.mixing, self.clip, self.multiplier, size, poisson)
+        noise = self.multiplier if lengths is None else split_noise(self.multiplier, D)[0]
+        return Round(D, share, self.mixing, self.clip, noise, size, poisson, lengths)
 
 
 @dataclass(frozen=True)
@@ -88,6 +93,20 @@ class Start:
     missed: ErrorEnergies  # what the clients' common optimum misses of theta_0
     poisson: bool
     dimension: int
+    quantile: float | None = None  # that an adaptive clip follows
+    fourth: Array | None = None  # means of powers of the filter, where it does
+
+    @property
+    def rule(self) -> Round:
+        """What the server does in a round."""
+        lengths = None
+        if self.fourth is not None:
+            even = np.broadcast_to(self.world.spectrum.weights, self.first.shape)
+            second = self.moments.through(even).sum(-1)
+            noise = self.world.s2 * self.world.gamma
+            size = np.full(second.shape, float(self.dimension))
+            lengths = MoveLengths(second, self.fourth, noise, size)
+        return self.plan.rule(self.dimension, self.poisson, lengths)
 
     @property
     def law(self) -> MeanFilter:
@@ -113,7 +132,19 @@ class Start:
             missed,
             self.poisson,
             self.dimension,
+            self.quantile,
+            None if self.fourth is None else self.fourth[rows],
         )
+
+
+class EnergyPath(NamedTuple):
+    """Energies by setting, reported round and atom, (P, R, K); lengths of updates and clips,
+    (P, R).
+    """
+
+    energies: ErrorEnergies
+    lengths: Array
+    clips: Array
 
 
 def rounds(
@@ -147,7 +178,8 @@ def rounds(
         what finitely many clients leave, and the path ends there.
     dimension: how many unknowns there are: bytes and privacy noise depend on it.
     max_bytes: a budget of bytes that are sent; settings get as many rounds of it as they can.
-    privacy: an `fa.Privacy`, with clients and dimension. Where it names no clip, the best is taken.
+    privacy: an `fa.Privacy`, with clients and dimension. Where it names no clip, the best is taken;
+        with a quantile the clip adapts from round to round, as in training.
     evaluated: the rounds to report; about forty from the first to the last by default, and with
         more than 2,000 settings the last alone.
     Settings may be arrays: they broadcast with each other and with the population.
@@ -162,7 +194,9 @@ def rounds(
     """
     if task_of(world).metric is not LOSS:
         raise NoFormula(
-            "over rounds there are formulas for the squared loss alone: give a Population"
+            "over rounds there are formulas for the squared loss alone: give a Population. That of"
+            " least-squares heads on one-hot labels is one with the squares of radius, noise and"
+            " norm added up over the classes, and dimension times as many"
         )
     (chosen,) = resolve(algorithm, ridge, maml_step)
     check_shared(chosen)
@@ -340,7 +374,8 @@ def check_budgets(
     """Refuse budgets without their units, and cohorts of more clients than there are."""
     if np.any(given["cohort"] > np.broadcast_arrays(given["cohort"], given["clients"])[1]):
         raise InvalidInput(
-            f"cohort is {number(np.max(given['cohort']))}: it must be at most clients, {clients}"
+            f"cohort is {number(np.max(given['cohort']))}: it must be at most clients,"
+            f" {number(np.min(given['clients']))}"
         )
     if max_bytes is not None:
         bytes_ = floats(max_bytes)
@@ -352,11 +387,6 @@ def check_budgets(
             )
     if privacy is None:
         return
-    if privacy.quantile is not None:
-        raise InvalidInput(
-            f"quantile is {privacy.quantile:g}: rounds are predicted with a fixed clip; leave"
-            " quantile out, and clip as well for the best one"
-        )
     if clients is None or np.any(np.isinf(given["clients"])) or dimension is None:
         raise InvalidInput(
             "privacy depends on how many clients and unknowns there are: give clients and dimension"
@@ -392,7 +422,13 @@ def prepare_recursion(
     if np.any(np.isfinite(plan.clients)):
         missed = miss_centre(algorithm, flat, plan, moments, own)
     poisson = privacy is not None and privacy.sampling == "poisson"
-    return Start(plan, flat, moments, own, first, missed, poisson, dimension)
+    start = Start(plan, flat, moments, own, first, missed, poisson, dimension)
+    if privacy is None or privacy.quantile is None:
+        return start
+    fourth = np.empty((flat.r2.size, 3))
+    for rows, filter_, gamma in local_filters(algorithm, plan, flat):
+        fourth[rows] = fourth_moments(filter_, gamma, world.spectrum)
+    return replace(start, quantile=privacy.quantile, fourth=fourth)
 
 
 def local_filters(
@@ -462,41 +498,41 @@ def miss_centre(
     return ErrorEnergies(bias, noise)
 
 
-def follow_energies(start: Start, reported: NDArray[np.int64]) -> tuple[ErrorEnergies, Array]:
-    """Energies by setting, reported round and atom, (P, R, K), and lengths of updates (P, R)."""
+def follow_energies(start: Start, reported: NDArray[np.int64]) -> EnergyPath:
+    """The recursion, round by round; an adaptive clip follows the lengths of the moves."""
     P, K = start.first.shape
-    rule = start.plan.rule(start.dimension, start.poisson)
+    rule = start.rule
     shares = start.world.spectrum.weights
-    bias, noise, lengths = (
-        np.empty((P, reported.size, K)),
-        np.empty((P, reported.size, K)),
-        np.empty((P, reported.size)),
-    )
+    bias, noise = np.empty((P, reported.size, K)), np.empty((P, reported.size, K))
+    lengths, clips = np.empty((P, reported.size)), np.empty((P, reported.size))
     law = start.law
     first = np.broadcast_to(start.first[..., None], law.x.shape)
     M = ErrorEnergies(first, np.zeros_like(first))
     left = np.ones_like(first)
     at = 0
     for t in range(int(reported[-1]) + 1):
-        after, length, step = advance_energies(M, start.moments, start.own, rule, shares, law)
+        after, moves = advance_energies(M, start.moments, start.own, rule, shares, law)
         if t == reported[at]:
             reached = law.reach(left)  # of what the clients' common optimum misses
             bias[:, at], noise[:, at] = (
                 law.mean(M.bias) + reached * start.missed.bias,
                 law.mean(M.noise) + reached * start.missed.noise,
             )
-            lengths[:, at] = length
+            lengths[:, at], clips[:, at] = moves.length, rule.clip
             at += 1
         M = after
-        left = left * (1 - step[:, None, None] * law.x)
-    return ErrorEnergies(bias, noise), lengths
+        left = left * (1 - moves.step[:, None, None] * law.x)
+        if start.quantile is not None:
+            move = np.exp(-CLIP_RATE * (moves.short - start.quantile))
+            rule = replace(rule, clip=rule.clip * move)
+    return EnergyPath(ErrorEnergies(bias, noise), lengths, clips)
 
 
 def linear_map(start: Start) -> tuple[Array, Array]:
     """The round as M -> A M + c, not clipped, over atoms and the nodes of the law, N = K J of them:
     A (P, N, N), and c for bias and noise, (P, N, 2).
     """
-    rule, law = start.plan.rule(start.dimension, start.poisson), start.law
+    rule, law = start.rule, start.law
     P, K, J = law.x.shape
     C = scatter_matrix(start.moments, rule, law, rule.step)
     A = np.repeat(np.kron(C, law.weights) if J > 1 else C, J, axis=1)
@@ -509,7 +545,7 @@ def linear_map(start: Start) -> tuple[Array, Array]:
 
 def final_energies(start: Start, last: NDArray[np.int64]) -> ErrorEnergies:
     """Energies after each setting's last round (P, 1, K), by powers of the map: no clipping."""
-    rule, law = start.plan.rule(start.dimension, start.poisson), start.law
+    rule, law = start.rule, start.law
     P, K, J = law.x.shape
     A, c = linear_map(start)
     first = np.repeat(start.first, J, axis=1)
@@ -570,8 +606,8 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
     each, back = np.unique(keys, axis=0, return_inverse=True)
     multipliers = np.array([privacy.find_multiplier(*(int(v) for v in key)) for key in each])
     plan = replace(plan, multiplier=multipliers[back.ravel()])
-    if privacy.clip is not None:
-        return replace(plan, clip=np.full(plan.cohort.size, privacy.clip))
+    if privacy.clip is not None or privacy.quantile is not None:
+        return replace(plan, clip=np.full(plan.cohort.size, privacy.clip or FIRST_CLIP))
     lengths = np.sqrt((start.moments.through(start.first) + start.own.total).sum(-1))
     best = np.empty(plan.cohort.size)
     for i in range(plan.cohort.size):
@@ -579,7 +615,7 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
         tried = replace(
             tried, plan=replace(plan.take(np.full(CLIPS.size, i)), clip=CLIPS * lengths[i])
         )
-        energies, _ = follow_energies(tried, np.array([int(plan.rounds[i])]))
+        energies = follow_energies(tried, np.array([int(plan.rounds[i])])).energies
         bias, variance, _ = personalise_energies(algorithm, tried, energies)
         best[i] = CLIPS[int(np.argmin((bias + variance)[:, 0]))] * lengths[i]
     return replace(plan, clip=best)
@@ -634,10 +670,11 @@ def assemble_path(
             length = np.sqrt((some.moments.through(energies.total[:, 0]) + some.own.total).sum(-1))[
                 :, None
             ]
+            clips = np.full_like(length, np.inf)
         else:
-            energies, length = follow_energies(some, reported)
+            energies, length, clips = follow_energies(some, reported)
         bias, variance, ridge = personalise_energies(algorithm, some, energies)
-        parts.append((bias, variance, ridge, energies.total @ s, length))
+        parts.append((bias, variance, ridge, energies.total @ s, length, clips))
     over = reported > last[:, None]  # rounds that a setting does not have
 
     def joined(i: int) -> Array:
@@ -656,6 +693,11 @@ def assemble_path(
             "noise_multiplier": start.plan.multiplier.reshape(shape),
             "clip": start.plan.clip.reshape(shape),
         }
+        if privacy.quantile is not None:  # where it has come to
+            ends = np.searchsorted(reported, last, side="right") - 1
+            spent["clip"] = np.concatenate([part[5] for part in parts])[np.arange(P), ends].reshape(
+                shape
+            )
     settings = {
         name: np.broadcast_to(values, shape)
         for name, values in (
@@ -732,11 +774,10 @@ def summarise_rounds(result: Rounds, start: Start, privacy: Privacy | None) -> l
             f" cohorts of {number(result.cohort)} it ends at {number(floor)}, however many rounds."
         )
     if privacy is not None:
-        free = replace(
-            start, plan=replace(start.plan, clip=np.full(1, np.inf), multiplier=np.zeros(1))
-        )
-        plain_energies, _ = follow_energies(free, np.array([int(result.last)]))
-        extra = now - float(plain_energies.total[0, 0] @ start.world.spectrum.values)
+        no_noise = replace(start.plan, clip=np.full(1, np.inf), multiplier=np.zeros(1))
+        free = replace(start, plan=no_noise, quantile=None, fourth=None)
+        plain = follow_energies(free, np.array([int(result.last)])).energies
+        extra = now - float(plain.total[0, 0] @ start.world.spectrum.values)
         spread = float(start.world.spread[0])
         radius = (
             np.sqrt(max(float(start.world.r2[0]) + extra / spread, 0.0)) if spread > 0 else np.inf
@@ -750,9 +791,10 @@ def summarise_rounds(result: Rounds, start: Start, privacy: Privacy | None) -> l
             if extra > 0
             else "nothing here: clipping shortens the steps, and so averages over more rounds"
         )
+        end = "" if privacy.quantile is None else " after the last round"
         notes.append(
             f"Privacy: epsilon {number(result.privacy['epsilon'])} at delta {privacy.delta:g},"
             f" noise multiplier {number(result.privacy['noise_multiplier'])}, updates clipped at"
-            f" {number(result.privacy['clip'])}. It costs the shared model {cost}."
+            f" {number(result.privacy['clip'])}{end}. It costs the shared model {cost}."
         )
     return notes

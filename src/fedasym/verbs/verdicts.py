@@ -236,8 +236,8 @@ def describe_ending(aspect: float, edge: float) -> str:
     if aspect >= edge:
         return (
             f"A client's classes are separable (aspect {aspect:.4g} is above {edge:.4g}): training"
-            " has no end; local and ftfa are a limit that is out of reach, neared like"
-            " 1/log(time); fine_tuning gives the accuracy at real times."
+            " never converges; local and ftfa are its limit, approached only like 1/log(time);"
+            " fine_tuning gives the accuracy at real times."
         )
     return (
         f"A client's classes overlap (aspect {aspect:.4g} is below {edge:.4g}): to convergence,"

@@ -171,7 +171,7 @@ class Fault(Enum):
     TOO_FEW_ROWS = (
         "too-few-rows",
         True,
-        "it has fewer training rows than its owner lets sums be made of",
+        "it has fewer training rows than its owner's policy requires",
     )
     UNFIT_DATA = "unfit-data", True, "its data do not make a federation as the run describes it"
     BAD_CONFIGURATION = (
@@ -182,8 +182,8 @@ class Fault(Enum):
     MISSING_PACKAGE = "missing-package", True, "a package that its data need is not installed there"
     BAD_MESSAGE = "bad-message", False, "the message that it was sent is not what it expects"
     UNWRITABLE_HEADS = "unwritable-heads", False, "the clients' own heads cannot be written there"
-    OUT_OF_MEMORY = "out-of-memory", False, "its memory did not suffice"
-    UNFORESEEN = "unforeseen", False, "something unforeseen went wrong there"
+    OUT_OF_MEMORY = "out-of-memory", False, "it ran out of memory"
+    UNFORESEEN = "unforeseen", False, "an unexpected error occurred there"
 
     @classmethod
     def find(cls, code: Any) -> Fault | None:
@@ -459,7 +459,7 @@ def parse_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
     """What a node said, where it is a description of that kind."""
     text = config_in(content)[name]
     if not isinstance(text, str) or len(text) > LONGEST:
-        raise RefusedReply("its description is no text, or too long")
+        raise RefusedReply("its description is not text, or is too long")
     try:
         return kind.model_validate_json(text)
     except ValidationError:

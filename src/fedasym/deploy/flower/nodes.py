@@ -157,7 +157,7 @@ def load_clients(
         if federation.task == "classification" and "classes" not in options:
             raise NodeFault(
                 Fault.NO_CLASSES,
-                "classes is not said and the labels are classes: give their number or names in the"
+                "the labels are classes, and classes is not set: give their number or names in the"
                 ' run config or in this node\'s --node-config, or task="regression" where whole'
                 " numbers are meant as numbers",
             )
@@ -660,7 +660,7 @@ def read_head_and_round(
         ):
             raise ValueError("the shared head does not fit the data")
         if not is_size(round_, 1):
-            raise ValueError("server-round is no number of a round")
+            raise ValueError("server-round is not the number of a round")
         return shared, int(round_)
 
 
@@ -669,7 +669,7 @@ def read_pooled(content: RecordDict, federation: Federation) -> NDArray[np.float
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         counts = config_in(content)["labels"]
         if len(counts) != federation.outputs or not all(is_size(each, 0) for each in counts):
-            raise ValueError("labels are no counts of the classes")
+            raise ValueError("labels are not counts of the classes")
         return pool_shares(counts)
 
 
@@ -685,7 +685,7 @@ def read_drawn(
         if not any(client.n for client, _ in drawn) or not all(
             is_size(turn, 0) for _, turn in drawn
         ):
-            raise ValueError("no client with training samples is drawn, or a turn is no count")
+            raise ValueError("no client with training samples is drawn, or a turn is not a count")
         return drawn
 
 
@@ -773,7 +773,7 @@ class NodeApp(ClientApp):
         except BaseException as reason:  # a panic of a library in another language is no Exception
             fault = find_fault(reason)
             log.error(
-                "This node replies with the code %s. What it keeps to itself:",
+                "This node replies with the code %s. The details stay in this log:",
                 fault.value,
                 exc_info=reason,
             )

@@ -163,7 +163,7 @@ def read_policy(path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
             f"policy is {str(path)!r}: it cannot be read: {reason.strerror or reason}"
         ) from None
     except ValueError as reason:
-        raise InvalidInput(f"{path}: this is no TOML: {reason}") from None
+        raise InvalidInput(f"{path}: this is not TOML: {reason}") from None
     rules = {name: value for name, value in told.items() if name not in PLACES}
     try:
         Policy.read(rules)
@@ -341,7 +341,7 @@ class OpenTable(NamedTuple):
         if not policy.allows("categories", label):
             raise NodeFault(
                 Fault.NO_CLASSES,
-                "classes is not said and the labels are classes: give their number or names in the"
+                "the labels are classes, and classes is not set: give their number or names in the"
                 " run config or in this node's --node-config, list the label among the categories"
                 ' of the policy, or say task="regression" where whole numbers are meant as numbers',
             )
@@ -356,7 +356,7 @@ class OpenTable(NamedTuple):
         rules = dict(self.table.rules)
         named = rules["classes"] if rules["classes"] is not None else classes
         if recipe.target.task == "classification" and named is None:
-            raise NodeFault(Fault.NO_CLASSES, "nobody names the classes")
+            raise NodeFault(Fault.NO_CLASSES, "the classes are named nowhere")
         told = {"task": recipe.target.task, "classes": named, "missing": recipe.missing}
         opened = self._replace(table=replace(self.table, rules=rules | told))
         chosen = opened.choose_rows(used, kinds)

@@ -229,7 +229,7 @@ class Attendance:
                     f" part, {self.timeout:g} seconds after the last one connected:"
                 ),
                 *lines,
-                "Mend these nodes or the run config, or lower min-nodes, and start the run again.",
+                "Fix these nodes or the run config, or lower min-nodes, and start the run again.",
             ]
         )
 
@@ -316,7 +316,8 @@ def check_kind(dimension: int, outputs: int, task: str) -> None:
     """Refuse a kind of data that no head fits."""
     if task not in TASKS or not 0 < dimension * outputs <= LARGEST_HEAD:
         raise RefusedReply(
-            f"its data have {describe_kind((dimension, outputs, task))}, which is no kind of data"
+            f"its data have {describe_kind((dimension, outputs, task))}, which is not a known"
+            " kind of data"
         )
 
 

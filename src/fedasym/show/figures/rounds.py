@@ -187,7 +187,7 @@ def label_curve(name: str, curve: Curve, loss: bool, *, paper: bool = False) -> 
 def draw_curve(
     axes: Axes, curve: Curve, mark: Mark, over: float, label: str, *, paper: bool
 ) -> None:
-    """One curve; where it ends in no number, a cross on the last that there is."""
+    """One curve; where it does not end in a number, a cross on the last that there is."""
     mean = curve.mean
     if curve.trials > 1 and not paper:
         axes.fill_between(

@@ -125,8 +125,8 @@ def canonical_pair(algorithm: Algorithm) -> Pair:
             return pair
     raise NoFormula(
         f"{algorithm.name}: no accuracy is derived for the pair {type(server).__name__} then"
-        f" {type(client).__name__}; covered are Nothing with Interpolate or Ridge, Average with"
-        " Keep, Interpolate, Ridge, Descend or Flow, Moreau and Meta with Keep, Interpolate or"
+        f" {type(client).__name__}; those covered are Nothing with Interpolate or Ridge, Average"
+        " with Keep, Interpolate, Ridge, Descend or Flow, Moreau and Meta with Keep, Interpolate or"
         " Ridge, and stages that declare the same objective; fa.train takes any pair"
     )
 
@@ -248,7 +248,7 @@ def pooled_state(worlds: LogisticWorlds) -> State:
     shared = pooled_fit(worlds.e, worlds.gamma, worlds.m, eps=worlds.eps)
     if bool(np.all(shared.member.diverged)):
         raise NoFormula(
-            "all clients' samples together are separable, so that the pooled fit has no end: give"
+            "all clients' samples together are separable, so the pooled fit diverges: give"
             " more clients, or compare local_ridge, which shares nothing"
         )
     return shared.member if worlds.member else shared.new
