@@ -1,12 +1,13 @@
 """A new user's first ten minutes: every step from an empty environment, timed, with what it says
-at its end; then every command that the README and the documentation show.
+at its end; then every command and every Python example that the README and the documentation show.
 
     python benchmarks/first_minutes.py [--python python3.12 ...] [--pages README.md learn ...]
 
 The wheel is built and installed into an empty environment of each Python; then each command runs for
-the first time, far from the checkout: imports are not cached, programs not compiled. A CSV of clients
-is drawn first, as a new user would bring one. Every command of a page's console blocks runs in a
-folder of that page, in its order; any that fails ends it all.
+the first time, far from the checkout: imports are not cached, programs not compiled. Files that a new
+user would bring are drawn first. Every command of a page runs in a folder of that page, in its order,
+then its Python examples; any that fails ends it all. What needs a data set, a GPU or other machines
+is listed as left out, with the reason.
 """
 
 from __future__ import annotations
@@ -14,6 +15,8 @@ from __future__ import annotations
 import argparse
 import os
 import re
+import shlex
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -47,6 +50,37 @@ evaluate_every = 10
 [trials]
 seeds = 3
 """
+FILES = (
+    CLIENTS.replace('"user"', '"client"').replace('"y"', '"label"')
+    + """
+import numpy as np, polars as pl
+rng = np.random.default_rng(0)
+school = np.repeat(np.arange(20), 30)
+hours = rng.gamma(4, 1, 600)
+pupils = pl.DataFrame({
+    "school": [f"school {i}" for i in school],
+    "hours": hours,
+    "score": 40 + 3 * hours + rng.standard_normal(20)[school] + rng.standard_normal(600),
+})
+pupils.write_csv("pupils.csv")
+pupils.drop("score").head(9).write_csv("new.csv")
+"""
+)
+DOCTEST = """
+import doctest, sys
+failed, tried = doctest.testfile(sys.argv[1], False, optionflags=doctest.NORMALIZE_WHITESPACE)
+print(tried)
+sys.exit(failed)
+"""
+EXTRAS = "data,excel,experiments,flower,privacy,sklearn"
+BESIDE = ("pandas", "pyarrow")  # of which pages show frames
+SKIPPED = {
+    r"^fedasym (pretrain|features|data (fetch|show))": "needs a data set's files and PyTorch",
+    r"^fedasym (run|reproduce) (cifar100|docs)": "needs the features of a data set",
+    r"safetensors-|….safetensors|north|out/": "needs what another machine or command made",
+    r"--on ray": "needs Ray",
+    r"^fedasym explore( --port.*)?$": "timed above",
+}
 STEPS = {
     "fedasym alone": "",
     "version": "--version",
@@ -86,35 +120,61 @@ def explored(command: Path, folder: Path) -> float:
     return seconds
 
 
-def shown_commands(wanted: list[str]) -> dict[str, list[str]]:
-    """The commands in console blocks, by page, each once: the README and all of docs."""
+def shown_commands(wanted: list[str]) -> dict[Path, list[str]]:
+    """The fedasym commands in blocks of code, by page, each once: the README and all of docs."""
     pages = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
-    found: dict[str, list[str]] = {}
+    found: dict[Path, list[str]] = {}
     seen: set[str] = set()
     for page in pages:
         name = str(page.relative_to(ROOT))
         if page.parent.name == "reference" or not any(each in name for each in wanted or [""]):
             continue
-        for block in re.findall(r"```console\n(.*?)```", page.read_text(), flags=re.S):
+        found[page] = []
+        for block in re.findall(r"```(?:console|bash|)\n(.*?)```", page.read_text(), flags=re.S):
             for line in re.findall(r"^(?:\$ )?(fedasym .*)$", block, flags=re.M):
-                command = line.split("  #")[0].strip()
+                command = line.split(" #")[0].strip()
                 if command not in seen:
                     seen.add(command)
-                    found.setdefault(name, []).append(command)
+                    found[page].append(command)
     return found
 
 
-def try_pages(command: Path, home: Path, wanted: list[str]) -> None:
-    """Run what the pages show."""
+def reason_to_skip(command: str) -> str | None:
+    """Why a command cannot run in an empty environment on one machine, if it cannot."""
+    return next((why for form, why in SKIPPED.items() if re.search(form, command)), None)
+
+
+def lay_out(folder: Path, python: Path) -> None:
+    """What the pages' commands read: tables of the names that they use, an experiment, a stage."""
+    done(python, "-c", FILES, folder=folder)
+    (folder / "mine.toml").write_text(EXPERIMENT)
+    shutil.copyfile(ROOT / "examples" / "proximal.py", folder / "proximal.py")
+    shutil.copytree(ROOT / "docs" / "reproduction", folder / "docs" / "reproduction")
+    shutil.copyfile(ROOT / "docs" / "foresight.md", folder / "docs" / "foresight.md")
+
+
+def try_pages(python: Path, home: Path, wanted: list[str]) -> None:
+    """Run what the pages show: commands, then examples."""
+    command = python.parent / "fedasym"
+    left_out = []
     print("\n| page | command | seconds | what it says last |\n| --- | --- | --- | --- |")
     for page, lines in shown_commands(wanted).items():
-        folder = Path(tempfile.mkdtemp(dir=home))
+        name, folder = page.relative_to(ROOT), Path(tempfile.mkdtemp(dir=home))
+        lay_out(folder, python)
         for line in lines:
+            if why := reason_to_skip(line):
+                left_out.append(f"| {name} | `{line}` | {why} |")
+                continue
             start = time.perf_counter()
-            said = done(command, *line.split()[1:], folder=folder).strip().splitlines()
+            said = done(command, *shlex.split(line)[1:], folder=folder).strip().splitlines()
             last = said[-1].strip()[:80].replace("|", "/") if said else ""
+            print(f"| {name} | `{line}` | {time.perf_counter() - start:.1f} | {last} |", flush=True)
+        if ">>>" in page.read_text():
+            start = time.perf_counter()
+            count = done(python, "-c", DOCTEST, page, folder=folder).strip().splitlines()[-1]
             seconds = time.perf_counter() - start
-            print(f"| {page} | `{line}` | {seconds:.1f} | {last} |", flush=True)
+            print(f"| {name} | {count} Python examples | {seconds:.1f} | |", flush=True)
+    print("\n| page | left out | why |\n| --- | --- | --- |", *left_out, sep="\n")
 
 
 def main() -> None:
@@ -137,7 +197,8 @@ def try_python(base: str, wanted: list[str]) -> None:
         done(builder, "-m", "build", "--wheel", "--outdir", home, ROOT, folder=home)
         (wheel,) = home.glob("*.whl")
         start = time.perf_counter()
-        python = installed(base, home, f"{wheel}[experiments,privacy]")
+        python = installed(base, home, f"{wheel}[{EXTRAS}]")
+        done(python, "-m", "pip", "install", "--quiet", *BESIDE, folder=home)
         said = done(python, "--version", folder=home).strip()
         print(
             f"{said}, {os.cpu_count()} cores, on which {os.getloadavg()[0]:.1f} other processes ran"
@@ -155,7 +216,7 @@ def try_python(base: str, wanted: list[str]) -> None:
                 f"| {step} | {time.perf_counter() - start:.1f} | {said[-1].strip()} |", flush=True
             )
         print(f"| explore, until the page is there | {explored(command, home):.1f} | |")
-        try_pages(command, home, wanted)
+        try_pages(python, home, wanted)
 
 
 if __name__ == "__main__":

@@ -48,8 +48,8 @@ from fedasym.training.decomposition import (
 
 ALGORITHMS = ("fedavg", "fedavg_share", "ftfa", "ftfa_share", "rtfa", "maml_fo")
 SHARES = {  # wide enough that no choice lies at an end
-    "share_power": [0, 0.25, 0.5, 1, 1.5, 2, 3, 4, 6],
-    "share_smoothing": [1, 3, 10, 30, 100, 300],
+    "share_power": [0, 0.25, 0.5, 1, 1.5, 2, 3, 4],
+    "share_smoothing": [0.1, 0.3, 1, 3, 10, 30, 100, 300],
 }
 FACTORS = {"server_step": (0.1, 0.5), "local_step": (1, 3, 10)}
 RIDGES = [0.1, 1]

@@ -11,6 +11,8 @@ features are computed exactly.
 from __future__ import annotations
 
 import argparse
+import contextlib
+import doctest
 import os
 import shutil
 import tempfile
@@ -1555,6 +1557,15 @@ def reproduction(folder: Path) -> None:
                 shutil.copy(Path(aside, f"{name}.png"), folder / f"{tables.name}-{name}.png")
 
 
+def gallery(page: Path, folder: Path) -> None:
+    """The figures of the gallery, by running its own code in their folder."""
+    folder.mkdir(exist_ok=True)
+    names: dict[str, object] = {}
+    with contextlib.chdir(folder):
+        for example in doctest.DocTestParser().get_examples(page.read_text(encoding="utf-8")):
+            exec(example.source, names)
+
+
 def main() -> None:
     """Draw and print everything."""
     here = Path(__file__).resolve().parent
@@ -1578,6 +1589,7 @@ def main() -> None:
         for page in (page_1, page_2, page_3, page_4, page_5, page_6, page_8, page_9, choose):
             page(save)
     train(given.folder, given.ending)
+    gallery(here / "gallery.md", given.folder / "gallery")
     notation()
     reproduction(given.folder)
 

@@ -4,6 +4,7 @@ the network.
 
 import doctest
 import io
+import json
 import re
 import sys
 from html.parser import HTMLParser
@@ -184,6 +185,26 @@ def test_pages_show_no_directives_and_no_raw_commands(built):
         body = re.sub(r"<script.*?</script>", "", text, flags=re.S)
         for shown in ("# doctest", "&lt;BLANKLINE&gt;", r"<mi>\\"):
             assert not re.search(shown, body), (file.name, shown)
+
+
+def test_pages_with_examples_are_notebooks_too_and_their_cells_run(built):
+    made = {file.relative_to(built).as_posix(): file for file in built.rglob("*.ipynb")}
+    assert {"learn/1-learning-together.ipynb", "gallery.ipynb", "how-to/train.ipynb"} <= set(made)
+    for name, file in made.items():
+        held = json.loads(file.read_text(encoding="utf-8"))
+        assert held["nbformat"] == 4
+        assert file.with_suffix(".html").read_text(encoding="utf-8").count(file.name) == 1
+        cells = ["".join(cell["source"]) for cell in held["cells"] if cell["cell_type"] == "code"]
+        assert cells, name
+        parsed = [compile(cell, name, "exec") for cell in cells]
+        texts = ["".join(c["source"]) for c in held["cells"] if c["cell_type"] == "markdown"]
+        for link in re.findall(r"\]\(([^)#\s]+)[^)\s]*\)", "".join(texts)):
+            assert link.startswith("http") or (file.parent / link).is_file(), (name, link)
+        if name.startswith(("learn/1", "learn/3")):
+            names: dict[str, object] = {}
+            for cell in parsed:
+                exec(cell, names)
+            assert "fa" in names
 
 
 def test_a_closing_bar_is_one_group_with_what_it_closes():

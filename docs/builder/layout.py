@@ -36,13 +36,14 @@ TEMPLATES = Environment(
 )
 
 
-def framed(page: Page, contents: Contents) -> str:
-    """A whole page; the same input gives the same text."""
+def framed(page: Page, contents: Contents, runs: bool) -> str:
+    """A whole page, with a link to its notebook where there is one; same input, same text."""
     order = [(title, target_of(source)) for _, pages in contents for title, source in pages]
     at = next((place for place, (_, target) in enumerate(order) if target == page.target), None)
     return TEMPLATES.get_template("layout.jinja").render(
         page=page,
         policy=POLICY,
+        notebook=Path(page.target).with_suffix(".ipynb").name if runs else None,
         version=fedasym.__version__,
         colours=Markup(colours()),
         contents=[

@@ -133,10 +133,14 @@ def formula(text: str, block: bool) -> str:
 
 
 def inline_formula(tokens: list[Token], at: int) -> str:
-    """A formula within a line, from which a comma or bracket after it is not torn off."""
-    after = tokens[at + 1].content if at + 1 < len(tokens) else ""
-    joined = "&#8288;" if after[:1] in tuple(",.;:)") else ""
-    return formula(tokens[at].content, block=False) + joined
+    """A formula within a line; a comma, stop or bracket after it stays on its line."""
+    drawn = formula(tokens[at].content, block=False)
+    after = tokens[at + 1] if at + 1 < len(tokens) else None
+    mark = re.match(r"[,.;:)]+", after.content) if after and after.type == "text" else None
+    if not mark:
+        return drawn
+    after.content = after.content[mark.end() :]
+    return f'<span class="short">{drawn}{mark[0]}</span>'
 
 
 def render(page: Page, follow: Follow, explain: Explain) -> None:

@@ -13,6 +13,7 @@ from posixpath import relpath
 from builder.layout import framed
 from builder.markdown import code, render
 from builder.names import Names
+from builder.notebooks import has_examples, notebook
 from builder.pages import BESIDE, CONTENTS, DOCS, ROOT, Page, contents, markdown_sources, target_of
 
 SHOWN = {
@@ -127,7 +128,11 @@ class Site:
         for target, page in self.pages.items():
             file = into / target
             file.parent.mkdir(parents=True, exist_ok=True)
-            file.write_text(framed(page, self.contents), encoding="utf-8")
+            runs = has_examples(page)
+            file.write_text(framed(page, self.contents, runs), encoding="utf-8")
+            if runs:
+                as_notebook = notebook(page, self.follow)
+                file.with_suffix(".ipynb").write_text(as_notebook, encoding="utf-8")
         for target, source in self.copies.items():
             (into / target).parent.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(source, into / target)

@@ -1,6 +1,7 @@
 """Levels by the logistic loss, where squared labels are off: many or uneven classes."""
 
 import numpy as np
+import pytest
 
 import fedasym as fa
 from fedasym.advisor.crosscheck import logistic_levels
@@ -18,10 +19,36 @@ def clients(shares, seed=0):
     return fa.Federation.from_arrays(x, codes, owner, classes=len(shares), split=(0.6, 0.2, 0.2))
 
 
-def test_a_class_between_two_others_is_masked_by_least_squares_alone():
-    found = logistic_levels(read_classes(clients([0.31, 0.31, 0.32, *[0.015] * 4])))
-    assert found["fedavg"] > 0.03
+SHARES = [0.31, 0.31, 0.32, *[0.015] * 4]
+
+
+@pytest.fixture(scope="module")
+def levels():
+    return logistic_levels(read_classes(clients(SHARES)))
+
+
+def test_a_class_between_two_others_is_masked_by_least_squares_alone(levels):
+    assert levels["fedavg"] > 0.03
 
 
 def test_few_and_even_classes_keep_their_probes():
     assert logistic_levels(read_classes(clients([0.25] * 4))) == {}
+
+
+def test_with_few_held_out_samples_training_samples_are_left_out(levels):
+    """Levels come out as with many held-out samples, though hardly any are."""
+    whole = clients(SHARES)
+    kept = np.flatnonzero((whole.split == 0) | (np.arange(len(whole.split)) % 25 == 0))
+    few = fa.Federation.from_arrays(
+        whole.features[kept],
+        whole.labels[kept],
+        whole.owner[kept],
+        split=whole.split[kept],
+        classes=len(SHARES),
+    )
+    assert (few.split > 0).sum() < 60
+    found = logistic_levels(read_classes(few))
+    for name, level in levels.items():  # each is a mean over samples of changes by at most 1
+        held, trained = (np.sum(whole.split == part) for part in (2, 0))
+        error = np.sqrt(max(level, 0.05) * (1 / held + 1 / trained))
+        assert abs(found[name] - level) < 3 * error

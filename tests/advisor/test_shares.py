@@ -10,12 +10,13 @@ import pytest
 import fedasym as fa
 from fedasym.advisor.class_estimates import look_at_clients
 from fedasym.advisor.data import read_classes
+from fedasym.exact.classes import fit_classes, likeliest_smoothing
 
 
-def clients_with(label, seed=0, drift=False, split=(0.6, 0.2, 0.2)):
+def clients_with(label, seed=0, drift=False, split=(0.6, 0.2, 0.2), d=60, C=6):
     """Gaussian classes of 60 features; clients differ in their class shares alone."""
     rng = np.random.default_rng(seed)
-    m, n, d, C = 40, 60, 60, 6
+    m, n = 40, 60
     means = 1.8 * rng.standard_normal((C, d)) / d**0.5
     names = np.repeat(np.arange(m), n)
     shares = rng.dirichlet(np.full(C, 1 / label), m) if label else np.full((m, C), 1 / C)
@@ -92,6 +93,73 @@ def test_shares_that_drift_are_doubted_and_do_not_win():
     found = look_at(clients_with(label=3.0, drift=True))
     assert "other classes than their training samples" in found.drift
     assert not found.gain.shares_win
+
+
+@pytest.fixture(scope="module")
+def few():
+    return clients_with(label=3.0, d=3, C=3)
+
+
+@pytest.fixture(scope="module")
+def scored(few):
+    return fa.advise(few)
+
+
+def test_with_few_features_class_shares_are_fitted_exactly(few):
+    """Bayes' rule by hand: the shared model's probabilities times class shares above everybody's."""
+    rows = np.flatnonzero(few.split == 0)
+    X, y, owner = few.features[rows], few.labels[rows], few.owner[rows]
+    told = {"classes": (0, 1, 2), "shared_variance": 1.0}
+    plain, shares = (fit_classes(name, X, y, owner, **told) for name in ("fedavg", "fedavg_share"))
+    np.testing.assert_allclose(shares.shared, plain.shared, rtol=0, atol=1e-12)
+    pooled = (np.bincount(y, minlength=3) + 1) / (len(y) + 3)
+    for client in (0, 7):
+        counts = np.bincount(y[owner == client], minlength=3)
+        own = (counts + 10 * pooled) / (counts.sum() + 10)
+        wanted = plain.predict_proba(X[:5]) * own / pooled
+        wanted /= wanted.sum(axis=1, keepdims=True)
+        np.testing.assert_allclose(shares.predict_proba(X[:5], client), wanted, rtol=1e-9)
+    np.testing.assert_allclose(shares.predict_proba(X[:5]), plain.predict_proba(X[:5]), rtol=1e-9)
+    with pytest.raises(fa.InvalidInput, match="fedavg_share moves intercepts"):
+        fit_classes("fedavg_share", X, y, owner, classes=(0, 1, 2), intercept=False)
+
+
+def test_with_few_features_they_are_recommended_where_they_win(few, scored):
+    assert scored.recommended == "fedavg_share"
+    assert scored.predictions["fedavg_share"].log_loss.value < min(
+        row.log_loss.value for name, row in scored.predictions.items() if name != "fedavg_share"
+    )
+    gain = scored.gain
+    assert gain.label.value > 3 * gain.label.error
+    assert gain.label.value + gain.feature.value + gain.rest.value == pytest.approx(gain.gain.value)
+    # the same rows, scored by another part of the package
+    row = scored.predictions
+    assert gain.shared == pytest.approx(row["fedavg"].accuracy.value, abs=1e-12)
+    assert gain.personal == pytest.approx(row["rtfa"].accuracy.value, abs=1e-12)
+    assert gain.shares == pytest.approx(row["fedavg_share"].accuracy.value, abs=0.02)
+    assert json.loads(scored.to_json())["gain"]["label"] == pytest.approx(gain.label.value)
+    assert "held-out folds" in str(scored.decompose())
+    assert "are label shift" in " ".join(str(scored).split())
+    assert not scored.confirm(few).refuted
+
+
+def test_with_few_features_shares_that_drift_are_doubted():
+    moved = fa.advise(clients_with(label=3.0, drift=True, d=2, C=2))
+    assert moved.recommended != "fedavg_share"
+    assert "class shares drift" in {doubt.check for doubt in moved.doubts}
+
+
+def test_the_likeliest_smoothing_is_what_was_drawn():
+    rng = np.random.default_rng(0)
+    pooled = np.array([0.5, 0.3, 0.2])
+    counts = [rng.multinomial(40, shares) for shares in rng.dirichlet(4 * pooled, 400)]
+    assert likeliest_smoothing(np.array(counts, float)) == pytest.approx(4, rel=0.15)
+
+
+def test_the_page_has_the_parts(scored, tmp_path):
+    page = scored.write(tmp_path / "advice.html").read_text(encoding="utf-8")
+    assert "Where the gain comes from" in page
+    assert f"{100 * scored.gain.label.value:+.1f}" in page
 
 
 def test_numbers_have_no_class_shares():

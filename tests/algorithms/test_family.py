@@ -163,11 +163,17 @@ def test_maml_is_best_after_one_step():
     c = meta_scale(e.broadcast((1,)), gamma, 0.8, eps)
     layout = lay_out(world, 200)
     theta = draw_shared(layout, 0, 0)
-    states = []
+    states, lost = [], []
+    fresh = np.random.default_rng(0).standard_normal((400, 200))  # samples of nobody's training
     for place in range(30):
         client = draw_class_client(layout, theta, seeded_generator(0, 2, place))
-        w = step_from(client, 0.8, float(c[0]) * theta)
+        w, *others = (step_from(client, 0.8, f * float(c[0]) * theta) for f in (1, 0.8, 1.25))
         states.append((np.vdot(w, client.truth), np.vdot(w, w)))
+        truth = (fresh @ client.truth).ravel()
+        margins = [(fresh @ each).ravel() for each in (w, *others)]
+        lost.append([np.mean(np.logaddexp(0, m) - m / (1 + np.exp(-truth))) for m in margins])
+    best, *others = np.mean(lost, axis=0)  # after the step c is best there, too
+    assert best < min(others) - 1e-3
     wanted = step_around(e, 1.5, c[0], 0.8)
     for found, value in zip(np.array(states).T, (wanted.T, wanted.Q), strict=True):
         error = found.std() / np.sqrt(found.size)
@@ -323,6 +329,7 @@ def test_names_with_settings():
         ("fedprox(penaly=1)", "did you mean penalty"),
         ("fedprox(penalty=-1)", "must be a finite number above 0"),
         ("fedproks", "did you mean fedprox"),
+        ("SCAFOLD", "did you mean scaffold"),
     ):
         with pytest.raises(InvalidInput, match=says):
             fa.algorithms.find(name)

@@ -105,7 +105,7 @@ def test_a_bad_value_is_refused_in_one_sentence(call, says):
         (lambda: fa.predict(WORLD, [pair(STAGES.Moreau(), STAGES.Flow(1.0))]), "Moreau then Flow"),
         (lambda: fa.predict(UNEVEN, [pair(STAGES.Meta(), STAGES.Ridge())]), "MAML's shared model"),
         (lambda: fa.predict(FIVE, ["pfedme"]), "derived for two classes, not 5"),
-        (lambda: fa.predict(WORLD, [pair(STAGES.Nothing(), STAGES.Flow(1.0))]), "Nothing then Flow; covered are"),
+        (lambda: fa.predict(WORLD, [pair(STAGES.Nothing(), STAGES.Flow(1.0))]), "Nothing then Flow; those covered are"),
         (lambda: fa.predict([WORLD, WORLD]), "not for a list: predict each"),
         (lambda: fa.fine_tuning(WORLD, clients=10), "early stopping with finitely many.*take rtfa"),
         (lambda: fa.simulate(FIVE, clients=10, algorithms=["rtfa"]), "finitely many clients"),

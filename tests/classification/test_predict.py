@@ -321,7 +321,7 @@ def test_the_table_says_what_it_means():
         "Sharing pays",
         "forgets the shared model",
         "separable",
-        "out of reach",
+        "never converges",
         "fine_tuning gives",
         "below bayes",
         "never carry",

@@ -176,7 +176,7 @@ GOOD = example(pixels=[1.0, 2.0], label=[1])
 @pytest.mark.parametrize(
     ("message", "parts"),
     [
-        (GOOD[:-1], ("row 1", "no tf.train.Example", "cut short")),
+        (GOOD[:-1], ("row 1", "not a tf.train.Example", "cut short")),
         (b"\x0b", ("row 1", "no wire type 3")),
         (GOOD + b"\x10\x01", ("row 1", "unexpected field 2")),
         ("text", ("row 1", "it is a str")),

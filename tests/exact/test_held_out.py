@@ -5,10 +5,11 @@ from dataclasses import replace
 import numpy as np
 import pytest
 from scipy.linalg import block_diag
+from scipy.special import log_softmax
 
 import fedasym as fa
 from fedasym.algorithms import find
-from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut
+from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut, fit_axes, leave_out, view_axes
 from fedasym.exact.logistic import ClassSamples, LogisticProblem, minimise
 
 RNG = np.random.default_rng(0)
@@ -161,3 +162,60 @@ def test_a_clients_change_in_the_gram_form_is_newtons(name):
 def test_only_fedavgs_shared_model_has_the_logistic_loss():
     with pytest.raises(fa.NoFormula, match="least-squares heads"):
         softmax_board().score(find("pfedme"))
+
+
+@pytest.mark.parametrize(
+    ("classes", "features", "ridge", "most"),
+    [(2, 4, 0.02, 600), (6, 8, 0.02, 600), (6, 60, 0.2, 600), (6, 8, 0.02, 0), (6, 60, 0.2, 0)],
+)
+def test_a_newton_step_leaves_a_sample_out_as_a_refit_does(
+    classes, features, ridge, most, monkeypatch
+):
+    """Outputs beside those of fits without each sample in turn; class by class it is coarser."""
+    monkeypatch.setattr("fedasym.exact.held_out.MOST_UNKNOWNS", most)
+    rng = np.random.default_rng(classes + features)
+    n = 48
+    codes = np.arange(n) % classes
+    rows = rng.standard_normal((classes, features))[codes] + 1.5 * rng.standard_normal(
+        (n, features)
+    )
+    targets, offset = np.eye(classes)[codes], 0.3 * rng.standard_normal((n, classes))
+    U, x = view_axes(rows)
+    A, held = U * np.sqrt(n * x), np.full(x.size, n * ridge)
+    W = fit_axes(offset, A, targets, held, np.zeros((x.size, classes)))
+    without = np.empty_like(targets)
+    for i in range(n):
+        others = np.arange(n) != i
+        part = fit_axes(offset[others], A[others], targets[others], held, W)
+        without[i] = offset[i] + A[i] @ part
+    quick = leave_out(offset + A @ W, A, targets, held)
+
+    def losses(outputs):
+        return -log_softmax(outputs, axis=1)[np.arange(n), codes]
+
+    aim = losses(without)
+    fit = losses(offset + A @ W)
+    far = np.abs(aim - fit).mean()  # what leaving out changes
+    off = np.abs(losses(quick) - aim).mean()
+    assert off < (0.15 if most else 0.35) * far
+    agree = np.mean(quick.argmax(1) == without.argmax(1))
+    assert agree >= (1 - 1 / n if most else 1 - 5 / n)
+
+
+def test_with_the_logistic_loss_samples_are_left_out_of_the_shared_model_too():
+    """The shared model alone, against refits; then scores of all algorithms are of this form."""
+    here = SoftmaxHeldOut.of(X, CODES, OWNER, np.zeros_like(SPLIT), 3, intercept=False)
+    assert here.left_out
+    theta = here.pool(0.01)
+    quick = np.concatenate(here._start(theta, 0.01))
+    _, _, axes, targets = here._axes
+    held = here._shared_penalty(0.01)
+    whole = fit_axes(np.zeros_like(targets), axes, targets, held, np.zeros((len(held), 3)))
+    assert axes @ whole == pytest.approx(X @ theta, abs=1e-3)
+    for i in range(0, len(X), 10):
+        others = np.arange(len(X)) != i
+        part = fit_axes(np.zeros_like(targets[1:]), axes[others], targets[others], held, whole)
+        change = np.abs(axes[i] @ (part - whole)).max()
+        assert np.abs(quick[i] - axes[i] @ part).max() < 0.1 * change + 1e-3
+    for name in ("fedavg", "local_ridge", "rtfa"):
+        assert 1 / 3 < np.nanmean(here.score(find(name))) < 1

@@ -152,7 +152,7 @@ def test_columns_are_offered_with_their_roles(served, explorer):
         (
             "2 features, centred and scaled by 100 training rows: hours, sex=f. For the shared"
             " model only (constant within clients, or as requested): sex=f. Left out: '', pupil_id"
-            " (identifiers); town (as you say). With an intercept."
+            " (identifiers); town (as requested). With an intercept."
         ),
     ]
     until(

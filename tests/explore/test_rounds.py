@@ -119,7 +119,7 @@ def test_the_tab_answers_its_sliders_and_its_address(page, static):
     slide(page, "epsilon", "ArrowLeft", 37)
     assert page.run("state.epsilon") < 4
     page.run("set({ epsilon: 0.25, enrolled: 100, cohort: 100 }, 'test')")
-    assert "too dear" in page.run('document.getElementById("rounds-words").textContent')
+    assert "costs too much" in page.run('document.getElementById("rounds-words").textContent')
     command = page.run('document.getElementById("rounds-command").textContent')
     assert command.endswith("--dimension 1000 --clients 100 --epsilon 0.25")
     page.run("set({ server_step: 5 }, 'test')")

@@ -307,7 +307,7 @@ def test_a_saved_federation_has_lists_and_no_columns_to_choose(explorer, tmp_pat
         ("a.csv", b"\x1f\x8b packed", "compressed"),
         ("a.xlsx", b"PK\x03\x04", "a.xlsx"),
         ("a.parquet", b"PAR1 but no more", "a.parquet"),
-        ("a.npz", b"PK\x03\x04", "no table"),
+        ("a.npz", b"PK\x03\x04", "not a table"),
         ("a.exe", b"MZ", "'a.exe'"),
         ("", b"x", "ending"),
     ],
@@ -356,7 +356,7 @@ def test_roles_and_scale_reach_the_recipe(explorer):
     told = json.loads(advise_on(explorer, roles=roles, scale="none", task="regression")[2])
     recipe = " ".join(told["recipe"].split())
     assert "3 features, as they are: x1, x2, x3." in recipe
-    assert "or as you say): x1. Left out: x0 (as you say)." in recipe
+    assert "or as requested): x1. Left out: x0 (as requested)." in recipe
     assert "--" not in recipe
 
 

@@ -123,7 +123,7 @@ def test_a_simulation_that_was_edited(tmp_path, trial):
 )
 def test_a_head_that_was_edited(tmp_path, about):
     path = SavedHead(np.ones((4, 3)), about).save(tmp_path / "ann.safetensors")
-    refused(lambda: SavedHead.load(path), "is no head")
+    refused(lambda: SavedHead.load(path), "is not a head")
 
 
 def test_a_name_that_no_disk_can_hold():

@@ -2,23 +2,31 @@
 
 import json
 import logging
-from dataclasses import fields
+from dataclasses import fields, replace
+from functools import partial
 
 import numpy as np
 import pytest
-from flwr.app import Array
+from flwr.app import Array, Context, RecordDict
 
 import fedasym as fa
 from fedasym import cli
 from fedasym.advisor import advise_summaries
 from fedasym.advisor.data import read_classes, read_clients
-from fedasym.advisor.federated import play_class_federation, play_federation
+from fedasym.advisor.federated import (
+    add_statistics,
+    measure_client,
+    play_class_federation,
+    play_federation,
+    split_budget,
+)
 from fedasym.advisor.statistics import Summary
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.deploy import flower
 from fedasym.deploy.flower import advice, advise_nodes
 from fedasym.deploy.flower.advice import Advisor, solve_least_squares
-from fedasym.deploy.flower.nodes import select_clients
+from fedasym.deploy.flower.messages import NodeFault
+from fedasym.deploy.flower.nodes import load_clients, select_clients
 
 from ..training.clients import federation
 from .flower_table import Table, table
@@ -244,3 +252,58 @@ def test_the_command_hands_the_columns_to_the_federation(monkeypatch):
 def test_what_a_log_cannot_give_is_refused(flag, capsys):
     assert told("advise", "ours", "--federated", *flag) != 0
     assert f"{flag[0]} is given with --federated" in capsys.readouterr().err
+
+
+def sum_statistics(whole, bounds):
+    """The sums of all clients, without noise; also of features that are always 0."""
+    data = replace(read_clients(whole), live=np.ones(whole.dimension, bool))
+    measured = [measure_client(X, y) for X, y in data]
+    return add_statistics(measured, [place % 5 for place in range(len(measured))], bounds)
+
+
+def test_statistics_with_noise_are_those_of_one_machine_and_are_told_once(tmp_path, monkeypatch):
+    """Without their noise; counts and powers stay on the nodes, and so does everything else."""
+    whole = regression(60, 8, 6)
+    grid = seated(whole, tmp_path, statistics_epsilon=50.0, intercept=False)
+    monkeypatch.setattr(advice, "draw_secret_noise", np.zeros)
+    advisor = Advisor(grid, grid.config)
+    advisor.meet()
+    found = advisor.noised_sums(advisor.budget)
+    clean = sum_statistics(whole, found.bounds)
+    np.testing.assert_allclose(found.sums, clean, rtol=1e-6, atol=1e-9)
+    assert found.clients.tolist() == [12.0] * 5
+    assert found.noises == 3
+    for message, reply in grid.passed:
+        kind = message.metadata.message_type.rpartition(".")[2]
+        assert kind in ("introduce", "tell")
+        if kind == "introduce":
+            told = next(iter(reply.content.config_records.values()))
+            assert set(told["samples"]) == {1}
+    context = Context(1, 11, dict(grid.nodes[11]), RecordDict(), dict(grid.config))
+    again = grid.passed[-1][0]
+    assert not grid.client(again, context).has_error()
+    load = partial(load_clients, context.node_config, context.run_config)
+    with pytest.raises(NodeFault, match="the sums of this run have been told"):
+        advice.send_summaries(again, context, lambda _, asked: load(asked))
+
+
+def test_every_node_adds_the_noise_that_keeps_the_budget(tmp_path):
+    whole = regression(90, 8, 6)
+    grid = seated(whole, tmp_path, statistics_epsilon=50.0, intercept=False)
+    advisor = Advisor(grid, grid.config)
+    advisor.meet()
+    found = advisor.noised_sums(advisor.budget)
+    off = found.sums - sum_statistics(whole, found.bounds)
+    deviation = split_budget(advisor.budget)[1] * 3**0.5
+    assert off.std() == pytest.approx(deviation, rel=3.5 / np.sqrt(2 * off.size))
+
+
+def test_advice_with_noise_is_logged_with_what_it_spent_and_tables_are_refused(tmp_path, caplog):
+    path = tmp_path / "advice.json"
+    whole = regression(300, 8, 6)
+    seated(whole, tmp_path, statistics_epsilon=20.0, advice_path=str(path)).play()
+    told = json.loads(path.read_text())
+    assert told["statistics"] == {"epsilon": 20.0, "delta": 1e-6, "noises": 3}
+    assert "added by each of 3 nodes" in caplog.text
+    with pytest.raises(InvalidInput, match=r"epsilon is 4\.0, which is for training"):
+        flower.write_app("advise", tmp_path / "other", {"epsilon": 4.0})

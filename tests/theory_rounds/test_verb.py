@@ -144,6 +144,41 @@ def test_an_adaptive_clip_follows_the_lengths_as_it_does_in_training():
     assert "after the last round" in str(found)
 
 
+def test_several_outputs_are_one_regression_of_added_squares_and_as_many_unknowns():
+    """Least-squares heads on coded classes: updates are clipped as a whole, energies add up."""
+    rng = np.random.default_rng(4)
+    outputs, d, n, m, D, K, step, rounds, clip, z = 3, 80, 40, 60, 20, 3, 0.1, 6, 1.0, 1.5
+    paths = []
+    for _ in range(4):
+        centre = rng.standard_normal((d, outputs)) / np.sqrt(d)
+        data = []
+        for _ in range(m):
+            X = rng.standard_normal((n, d))
+            own = centre + rng.standard_normal((d, outputs)) / np.sqrt(d)
+            data.append((X, X @ own + 0.5 * rng.standard_normal((n, outputs))))
+        W, path = np.zeros((d, outputs)), []
+        for _ in range(rounds):
+            change = z * clip * rng.standard_normal(W.shape)
+            for i in rng.choice(m, D, replace=False):
+                X, Y = data[i]
+                w = W
+                for _ in range(K):
+                    w = w - step * X.T @ (X @ w - Y) / n
+                change = change + (w - W) * min(1, clip / np.linalg.norm(w - W))
+            W = W + change / D
+            path.append(((W - centre) ** 2).sum() / (centre**2).sum())
+        paths.append(path)
+    radius, noise, norm = np.sqrt(outputs * np.array([1, 0.25, 2]))
+    world = fa.Population(radius=radius, noise=noise, aspect=d / n, norm=norm)
+    privacy = fa.Privacy(noise_multiplier=z, clip=clip, sampling="fixed")
+    told = {"local_steps": K, "server_step": step, "cohort": D, "clients": m, "rounds": rounds}
+    told |= {"dimension": outputs * d, "privacy": privacy, "evaluated": [1, 3, 6]}
+    found = fa.rounds(world, "fedavg", **told).shared_error / outputs
+    drawn, error = np.mean(paths, axis=0), np.std(paths, axis=0, ddof=1) / 2
+    for t, expected in zip([1, 3, 6], found, strict=True):
+        assert abs(drawn[t - 1] - expected) < 4 * error[t - 1] + 0.02 * expected
+
+
 def test_in_high_dimension_an_adaptive_clip_stays_within_a_step_of_the_common_length():
     privacy = fa.Privacy(noise_multiplier=1e-3, quantile=0.5, clip=1.0)
     told = {"rounds": 200, "cohort": 1000, "clients": 10**6, "dimension": 10**12}

@@ -18,6 +18,7 @@ import numpy as np
 from fedasym.advisor.advice import (
     CLASS_CANDIDATES,
     Advice,
+    NoisedStatistics,
     add_shares,
     caution_sharing,
     charge_privacy,
@@ -61,14 +62,29 @@ from fedasym.advisor.data import (
     read_classes,
     read_clients,
 )
-from fedasym.advisor.doubts import RANKING_CHECKS, ClassEvidence, doubt_classes, doubt_regression
+from fedasym.advisor.doubts import (
+    RANKING_CHECKS,
+    ClassEvidence,
+    doubt_classes,
+    doubt_noise,
+    doubt_regression,
+)
 from fedasym.advisor.estimates import (
     Estimates,
     held_out_squares,
     pool_and_estimate,
     weights_by_feature,
 )
-from fedasym.advisor.federated import ClassSummary, combine_summaries, look_at_summaries
+from fedasym.advisor.federated import (
+    GROUPS,
+    SENT,
+    ClassSummary,
+    NoisedSums,
+    combine_summaries,
+    estimate_from_sums,
+    look_at_summaries,
+    play_noised_sums,
+)
 from fedasym.advisor.mixed import advise_mixed, advise_scored
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
@@ -83,12 +99,13 @@ from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import SIMPLEST, requested_algorithms, resolve
+from fedasym.algorithms.registry import SHARES, SIMPLEST, requested_algorithms, resolve
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import TRAIN
 from fedasym.exact.classes import ClassFit, fit_classes
 from fedasym.exact.estimators import fit as fit_linear
@@ -98,7 +115,7 @@ from fedasym.models import Model
 from fedasym.models.what_if import WhatIf
 from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
-from fedasym.training.decomposition import SHARES
+from fedasym.training.privacy import draw_secret_noise
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
@@ -113,6 +130,7 @@ def advise(
     intercept: bool | None = None,
     algorithms: Iterable[str | Algorithm] | str | Algorithm | None = None,
     privacy: Privacy | None = None,
+    statistics_privacy: Privacy | None = None,
     what_if: bool = False,
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
@@ -131,6 +149,9 @@ def advise(
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
         dear, clients are advised to learn alone, and told from how many on sharing would pay.
         The statistics of the advice itself are not counted. Labels that are numbers.
+    statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every
+        client a few bounded numbers and a vector go into sums, to which Gaussian noise is added.
+        Intervals are wider, and nothing is said of single clients. Labels that are numbers.
     what_if: also draw clients that resemble these, with other numbers of samples and clients, and
         say what follows (`fa.what_if`); of a Federation.
 
@@ -163,14 +184,17 @@ def advise(
             raise InvalidInput(
                 "privacy has no epsilon: give a budget, such as fa.Privacy(epsilon=4)"
             )
-        plain = advise(data, y, clients, task=task, intercept=intercept, algorithms=algorithms)
-        return charge_privacy(plain, budget)
+        told: dict[str, Any] = {"task": task, "intercept": intercept, "algorithms": algorithms}
+        told |= {"statistics_privacy": statistics_privacy}
+        return charge_privacy(advise(data, y, clients, **told), budget)
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]
     if are_classes(data, y, task):  # class shares are measured in any case
         beside = [each for each in beside if each.correction is None]
     beside = resolve(beside, None, MAML_STEP) if beside else []
+    if (kept := read_privacy(statistics_privacy)) is not None:
+        return advise_with_noise(data, y, clients, task, intercept, beside, kept, what_if)
     if (
         isinstance(data, Sequence)
         and len(data)
@@ -223,6 +247,11 @@ def advise_samples(
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
     notes = nested_doubts(federation)
+    if isinstance(data, ShardedFederation):
+        if data.classes is None:
+            data.refuse("advice on labels that are numbers is made")
+        if data.dimension + free <= (MANY_UNKNOWNS if free else FEW):
+            data.refuse("models of few features are fitted to folds of all samples")
     if are_classes(data, y, task):
         classes = read_classes(data, y, clients)
         sequences = federation is not None and federation.sequences
@@ -343,6 +372,88 @@ def advise_summaries(summaries: list[Summary], beside: Sequence[Algorithm] = ())
         )
 
 
+def advise_with_noise(
+    data: Any,
+    y: Any,
+    clients: Iterable[Hashable] | None,
+    task: str | None,
+    intercept: bool | None,
+    beside: Sequence[Algorithm],
+    budget: Privacy,
+    what_if: bool,
+) -> Advice:
+    """Advice from statistics that keep a privacy budget, of samples at one place."""
+    if isinstance(data, Sequence) and any(isinstance(e, Summary | ClassSummary) for e in data):
+        raise InvalidInput(
+            "statistics_privacy is given with summaries, which have been sent without noise: give"
+            " the samples, or ask a federation (fedasym advise NAME --federated)"
+        )
+    if are_classes(data, y, task):
+        raise InvalidInput(
+            "statistics_privacy is for labels that are numbers: with classes leave it out, or ask"
+            " about least-squares heads, one class against the others (task='regression')"
+        )
+    if flag("what_if", what_if):
+        raise InvalidInput(
+            "what_if is True with statistics_privacy: clients that resemble yours would need"
+            " statistics without noise; leave one of them out"
+        )
+    read = read_clients(data, y, clients)
+    free = data.intercept if isinstance(data, Federation) and intercept is None else intercept
+    levelled = True if free is None else flag("intercept", free)
+    read = read.level() if levelled else read
+    # which features are always 0, or follow from others, is not looked at
+    read = replace(read, live=np.ones_like(read.live), basis=None)
+    with few_threads(read.dimension):
+        noised = play_noised_sums(read, budget, draw_secret_noise)
+        advice = advise_sums(noised, levelled, beside)
+    recipe = data.recipe if isinstance(data, Federation) else None
+    if recipe is None:
+        return advice
+    scaled = Doubt("columns", "how the table's columns were scaled and coded is not counted.")
+    return replace(advice, columns=str(recipe), doubts=(*advice.doubts, scaled))
+
+
+def advise_sums(noised: NoisedSums, intercept: bool, beside: Sequence[Algorithm] = ()) -> Advice:
+    """Advice from sums with noise: predictions, doubts, the advice; nothing of single clients."""
+    m = int(noised.clients.sum())
+    if m < max(LEAST_CLIENTS, GROUPS):
+        raise InvalidInput(
+            f"there are {m} clients: sums over five groups of clients take at least {GROUPS}"
+        )
+    found, aspect = estimate_from_sums(noised)
+    d = noised.sums.shape[1] - SENT
+    samples = max(round(d / aspect), 1)
+    kinds = SizeGroups.of(np.full(m, float(samples)))
+    table = predict_regression(found, d, kinds, (), beside)
+    recommended = choose_loss(table, SIMPLEST)
+    rivals = choose_rivals(table, recommended)
+    ridges = {name: table[name].ridge for name in (recommended, *rivals)}
+    spent = NoisedStatistics(
+        noised.budget.spend(rounds=1, cohort=1, clients=1), noised.budget.delta, noised.noises
+    )
+    return Advice(
+        metric=LOSS,
+        population=describe_regression(found, d, kinds.sizes),
+        predictions=table,
+        recommended=recommended,
+        ridge=table[recommended].ridge,
+        steps=predict_steps(found, d, samples, m),
+        doubts=doubt_noise(found, intercept),
+        confirm=RidgeConfirmation(
+            recommended,
+            {name: table[name].trusted - table[recommended].trusted for name in rivals},
+            {name: None if ridge is None else ridge * samples for name, ridge in ridges.items()},
+            level=0.0 if intercept else None,
+            beside=tuple(beside),
+        ),
+        floor=found.noise2,
+        sent=noised.bytes,
+        intercept=intercept,
+        statistics=spent,
+    )
+
+
 def assemble_regression(
     summaries: list[Summary],
     found: Estimates,
@@ -393,11 +504,11 @@ def assemble_regression(
     ratio = float(ratios["rtfa"] or 0.0)
     return Advice(
         metric=LOSS,
-        population=describe_regression(found, summaries, sizes),
+        population=describe_regression(found, d, sizes),
         predictions=table,
         recommended=recommended,
         ridge=None if ratios[recommended] is None else float(ratios[recommended] or 0.0) / middle,
-        steps=predict_steps(found, d, middle, summaries),
+        steps=predict_steps(found, d, middle, len(summaries), summaries),
         doubts=doubts,
         confirm=RidgeConfirmation(
             recommended,
@@ -450,7 +561,7 @@ def assemble_classes(
     )
     doubts = doubt_classes(evidence)
     if seen.drift is not None:
-        doubts = (*doubts, Doubt("class shares drift", seen.drift))
+        doubts = (*doubts, Doubt(Check.SHARES_DRIFT, seen.drift))
     ridges, table = move_ridges(ridges, table, evidence, doubts)
     recommended = choose_accuracy(table)
     steps = predict_stopping(world, shape, ridges, table, seen)

@@ -24,9 +24,8 @@ from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves, best_ratios
 from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
 from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps, better_alone
-from fedasym.advisor.statistics import Summary
 from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.registry import SIMPLEST
+from fedasym.algorithms.registry import SHARES, SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, json_value, number
 from fedasym.core.privacy import Privacy
@@ -35,7 +34,7 @@ from fedasym.models.what_if import WhatIf
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.theory.contours import sample_support
-from fedasym.training.decomposition import SHARES, Decomposition, GainParts
+from fedasym.training.decomposition import Decomposition, GainParts
 from fedasym.verbs.privacy import privacy_costs
 from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
@@ -151,6 +150,19 @@ class PrivateSharing:
 
 
 @dataclass(frozen=True)
+class NoisedStatistics:
+    """What the statistics of the advice itself have spent of privacy.
+
+    epsilon, delta: what all that was sent says of any one client at most. noises: how often noise
+        was added: once, or by every node.
+    """
+
+    epsilon: float
+    delta: float
+    noises: int
+
+
+@dataclass(frozen=True)
 class Advice(Result):
     """What `fa.advise` returns; prints itself as a page.
 
@@ -168,8 +180,9 @@ class Advice(Result):
     weights: by feature, what is shared and how much clients differ, where features are few;
         intercept: whether models have one.
     columns: what became of a table's columns, in words.
-    privacy: what a privacy budget costs, where `advise` was given one.
-    gain: for classes and many features, the gain of own models (rtfa) over the shared one on
+    privacy: what a privacy budget costs, where `advise` was given one. statistics: what the
+        advice's own statistics have spent, where they had noise in them.
+    gain: for classes, the gain of own models (rtfa) over the shared one on
         held-out samples, by least squares, in parts: label shift, feature shift and the rest.
     what_if: the same algorithms with other numbers of samples and clients, where it was asked for.
 
@@ -207,6 +220,7 @@ class Advice(Result):
     intercept: bool = False
     columns: str = ""
     privacy: PrivateSharing | None = None
+    statistics: NoisedStatistics | None = None
     gain: GainParts | None = None
     what_if: WhatIf | None = None
 
@@ -214,10 +228,12 @@ class Advice(Result):
         """The gain of own models in parts, as `train` has it of trained ones."""
         if self.gain is None:
             raise InvalidInput(
-                "this advice has no gain in parts: it takes classes, many features, and samples"
-                " that did not stay with their clients; .decompose() of fa.train has it of models"
+                "this advice has no gain in parts: it takes classes, and samples that did not stay"
+                " with their clients; .decompose() of fa.train has it of models"
             )
-        return Decomposition((self.gain,), ("By least squares, about the others' model.",))
+        how = "By least squares, about the others' model."
+        folds = "By exact fits of the logistic loss, on held-out folds."
+        return Decomposition((self.gain,), (folds if self.metric is LOG_LOSS else how,))
 
     def table(self) -> list[dict[str, Any]]:
         """One record per algorithm: feed it to any data frame. None: there is no finite number."""
@@ -326,6 +342,7 @@ def loss_answer(advice: Advice) -> dict[str, Any]:
         "floor": advice.floor,
         "sent": advice.sent,
         **({} if advice.privacy is None else {"privacy": privacy_answer(advice.privacy)}),
+        **({} if advice.statistics is None else {"statistics": asdict(advice.statistics)}),
     }
 
 
@@ -378,6 +395,7 @@ def score_answer(advice: Advice) -> dict[str, Any]:
         "features": list(about.names),
         "doubts": [asdict(doubt) for doubt in advice.doubts],
         "confirm": {"candidates": list(advice.confirm.candidates), "what": str(advice.confirm)},
+        "gain": None if advice.gain is None else keep_finite(advice.gain.record()),
     }
 
 
@@ -437,7 +455,9 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     if advice.metric is not LOSS:
         raise InvalidInput(
             f"epsilon is {number(budget.epsilon)}: what privacy costs is predicted for labels that"
-            " are numbers; train privately beside a plain run, and compare (fa.train with privacy)"
+            " are numbers. Least-squares heads on one-hot labels are such a regression"
+            " (docs/choose.md, which epsilon); otherwise train privately beside a plain run, and"
+            " compare (fa.train with privacy)"
         )
     about = advice.population
     world = about.world
@@ -537,9 +557,8 @@ def choose_ratio(
     return shared.best if any(doubt.check == Check.RIDGE for doubt in doubts) else model
 
 
-def describe_regression(found: Estimates, summaries: list[Summary], sizes: Array) -> Estimated:
+def describe_regression(found: Estimates, d: int, sizes: Array) -> Estimated:
     """The estimates in the population's own words."""
-    d = summaries[0].dimension
     return Estimated(
         radius=found.quantity(1, found.radius2),
         noise=found.quantity(0, found.noise2),
@@ -549,7 +568,7 @@ def describe_regression(found: Estimates, summaries: list[Summary], sizes: Array
         ),
         spectrum=found.spectrum,
         shift_power=found.power,
-        clients=len(summaries),
+        clients=sizes.size,
         dimension=d,
         samples=int(sizes.sum()),
         method=found.method,

@@ -44,6 +44,7 @@ class Check(StrEnum):
     LINK = "link"  # the labels do not follow a logistic law
     TRAINED_FEATURES = "trained features"  # levels on training samples are optimistic
     CLASS_SHARES = "class shares differ"
+    SHARES_DRIFT = "class shares drift"  # held-out samples have other classes
 
 
 @dataclass(frozen=True)

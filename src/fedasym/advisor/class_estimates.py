@@ -57,6 +57,7 @@ SELF_ROUNDS = 3  # until r2 agrees with itself: each leaves 2/n of the differenc
 # out
 PROBE_COST = 60
 LOOK_WORK = 4e10  # multiplications that the second look at clients may cost
+LOOKED_AT = 5000  # clients, at most, in the second look: more would move no digit that is shown
 # accuracy by which held-out samples must fall short for the features to be suspected
 FRESH_GAP = 0.02
 
@@ -184,7 +185,8 @@ def affordable_places(classes: Classes, work: float = LOOK_WORK) -> list[int]:
             + PROBE_COST * np.minimum(n, PROBE_ROWS) * k * outputs
         )
     )
-    return [int(place) for place in spread_places(len(n), int(np.clip(work / each, 30, len(n))))]
+    most = min(len(n), LOOKED_AT)
+    return [int(place) for place in spread_places(len(n), int(np.clip(work / each, 30, most)))]
 
 
 def summarise_view(name: object, client: ClientView, outputs: int) -> Summary:
@@ -426,6 +428,8 @@ class ClassLook:
     # where the gain of own models comes from; None where samples stayed with their clients
     gain: GainParts | None = None
     drift: str | None = None  # a sentence, where held-out class shares are not those of training
+    # the places of `clients`: all; of clients on disk those that were looked at twice; None: all
+    listed: list[int] | None = None
 
 
 def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
@@ -436,11 +440,8 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
     sizes = data.sizes.astype(float)
     gathering = MomentRecorder(classes, shared)
     probing = ProbeRecorder(classes, probe_ratios(float(np.trace(shared.S)), sizes, data.dimension))
-    counts = np.zeros((len(data.parts), classes.count))
-    for place, part in enumerate(data.parts):
-        counts[place] = np.bincount(
-            np.asarray(part.labels[part.train], dtype=int), minlength=classes.count
-        )
+    counts = data.count_labels(classes.count)
+    held_counts = []
     shifting = ShiftRecorder(classes, shared, counts, count_holding(data, places) >= MANY_HOLDING)
     for place in places:
         X, codes = data.rows(place)
@@ -448,13 +449,15 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
         gathering.add(data.parts[place].name, client)
         others = shared.without(client)
         held = data.held(place)
+        held_counts.append(np.bincount(held[1].astype(int), minlength=classes.count))
         probing.add(client, codes, held, others)
         shifting.add(client, codes, held, others)
     probes = probing.finish()
     energy = float(np.trace(shared.covariance))
+    listed = places if data.on_disk else list(range(len(data.parts)))
     return ClassLook(
         classes=classes,
-        clients=tuple(part.name for part in data.parts),
+        clients=tuple(data.parts[place].name for place in listed),
         sizes=sizes,
         dimension=data.dimension,
         dropped=data.left_out,
@@ -466,22 +469,14 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
         counts=counts,
         data=data,
         gain=shifting.finish(probes),
-        drift=describe_drift(counts, held_label_counts(classes)),
+        drift=describe_drift(counts[places], np.array(held_counts, float)),
+        listed=listed,
     )
 
 
 def count_holding(data: ClientData, places: Sequence[int]) -> int:
     """How many of these clients hold samples out."""
     return sum(data.parts[place].held.size > 0 for place in places)
-
-
-def held_label_counts(classes: Classes) -> Array:
-    """(clients, classes) labels of held-out samples."""
-    counts = np.zeros((len(classes.data.parts), classes.count))
-    for place, part in enumerate(classes.data.parts):
-        labels = np.asarray(part.labels[part.held], dtype=int)
-        counts[place] = np.bincount(labels, minlength=classes.count)
-    return counts
 
 
 def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments | None:
@@ -491,17 +486,11 @@ def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments
         return None
     if seen.probes.shared.at(-1)[0] - seen.probes.shared_held.at(-1)[0] < FRESH_GAP:
         return None
-    parts = tuple(
-        replace(part, train=part.held, held=part.train[:0]) for part in data.parts if part.held.size
-    )
-    samples = sum(part.train.size for part in parts)
-    if (
-        len(parts) < LEAST_CLIENTS
-        or samples < SHARED_ROOM * data.dimension
-        or max(part.train.size for part in parts) < 2
-    ):
+    held = data.learn_from_held()
+    sizes = held.sizes
+    if len(sizes) < LEAST_CLIENTS or sizes.sum() < SHARED_ROOM * data.dimension or sizes.max() < 2:
         return None
-    fresh, shared = pool_classes(Classes(seen.classes.names, replace(data, parts=parts)))
+    fresh, shared = pool_classes(Classes(seen.classes.names, held))
     if fresh.data.dimension != data.dimension:
         return None
     gathering = MomentRecorder(fresh, shared)

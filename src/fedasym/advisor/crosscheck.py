@@ -60,6 +60,7 @@ NOTABLE_LOSS = 0.05  # share of the error
 NOTABLE_ACCURACY = 0.02
 # methods without a probe of their own
 LIKE_METHODS = {"ftfa": "rtfa", "one_step": "rtfa", "local": "local_ridge"}
+JOINT_METHODS = ("maml", "pfedme")
 QUICK_CLIENTS = 200  # that are looked at
 QUICK_FEATURES = 600  # more are projected at random
 QUICK_WORK = 1e10  # multiplications of the second look
@@ -68,7 +69,7 @@ UNEVEN = 0.6  # share of the classes that would be as uncertain if all were alik
 LEVEL_CLIENTS = 40  # on which the logistic loss is set beside least squares
 LEVEL_ROWS = 500  # training samples of each
 LEVEL_FEATURES = 300
-LEAST_LEVELLED = 200  # held-out samples
+LEAST_LEVELLED = 200  # held-out samples; with fewer, training samples are left out in turn
 
 
 @dataclass(frozen=True, eq=False)
@@ -242,31 +243,81 @@ def are_many_or_uneven(counts: Array) -> bool:
     return len(counts) > MANY_CLASSES or alike < UNEVEN * len(counts)
 
 
+@dataclass(frozen=True, eq=False)
+class LevelRows:
+    """Samples of some clients on which heads are set beside one another, in few directions."""
+
+    rows: Array
+    codes: NDArray[np.intp]
+    owner: NDArray[np.intp]
+    split: NDArray[np.intp]
+    count: int
+
+    @classmethod
+    def of(cls, classes: Classes) -> LevelRows:
+        """Up to LEVEL_CLIENTS clients, evenly spread, and up to LEVEL_ROWS samples of each."""
+        data = project_features(thin_clients(classes, LEVEL_CLIENTS), LEVEL_FEATURES).data
+        parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
+        for place in range(len(data.parts)):
+            for part, held, most in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
+                chosen = spread_places(len(part[1]), most)
+                kinds = held * (1 + np.arange(chosen.size) % 2)
+                parts.append((part[0][chosen], part[1][chosen], place, kinds))
+        return cls(
+            np.concatenate([part[0] for part in parts]),
+            np.concatenate([part[1] for part in parts]).astype(np.intp),
+            np.repeat([part[2] for part in parts], [len(part[1]) for part in parts]),
+            np.concatenate([part[3] for part in parts]),
+            classes.count,
+        )
+
+    @property
+    def many_or_uneven(self) -> bool:
+        """Whether least squares may be off."""
+        counts = np.bincount(self.codes[self.split == 0], minlength=self.count)
+        return are_many_or_uneven(counts.astype(float))
+
+    def score(self, kind: type[HeldOut], names: Sequence[str]) -> dict[str, float]:
+        """Accuracies of heads on held-out samples, or with training samples left out one by one
+        where few are held out.
+        """
+        board = kind.of(
+            self.rows,
+            self.codes,
+            self.owner,
+            self.split,
+            self.count,
+            intercept=False,
+            left_out=bool(np.sum(self.split > 0) < LEAST_LEVELLED),
+        )
+        return {name: float(np.nanmean(board.score(PAPER[name]))) for name in names}
+
+
 def logistic_levels(classes: Classes) -> dict[str, float]:
-    """How much more accurate heads with the logistic loss are than least squares, by algorithm, on
-    held-out samples of some clients; empty where classes are few and even, or none are held out.
+    """How much more accurate heads with the logistic loss are than least squares, by algorithm;
+    empty where classes are few and even.
     """
-    some = project_features(thin_clients(classes, LEVEL_CLIENTS), LEVEL_FEATURES)
-    data = some.data
-    parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
-    for place in range(len(data.parts)):
-        for part, held, most in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
-            chosen = spread_places(len(part[1]), most)
-            kinds = held * (1 + np.arange(chosen.size) % 2)
-            parts.append((part[0][chosen], part[1][chosen], place, kinds))
-    codes = np.concatenate([part[1] for part in parts]).astype(np.intp)
-    split = np.concatenate([part[3] for part in parts])
-    counts = np.bincount(codes[split == 0], minlength=classes.count).astype(float)
-    if np.sum(split > 0) < LEAST_LEVELLED or not are_many_or_uneven(counts):
+    level = LevelRows.of(classes)
+    if not level.many_or_uneven:
         return {}
-    owner = np.repeat([part[2] for part in parts], [len(part[1]) for part in parts])
-    rows = np.concatenate([part[0] for part in parts])
-    squared = HeldOut.of(rows, codes, owner, split, classes.count, False)
-    logistic = SoftmaxHeldOut.of(rows, codes, owner, split, classes.count, False)
-    return {
-        name: float(np.nanmean(logistic.score(PAPER[name]) - squared.score(PAPER[name])))
-        for name in ("fedavg", "rtfa", "local_ridge")
+    names = ("fedavg", "rtfa", "local_ridge")
+    squared, logistic = (level.score(kind, names) for kind in (HeldOut, SoftmaxHeldOut))
+    return {name: logistic[name] - squared[name] for name in names}
+
+
+def add_joint_methods(table: AccuracyTable, classes: Classes) -> dict[str, ExpectedAccuracy]:
+    """The table, and algorithms whose shared model is not an average: they have no theory of
+    classes, and follow rtfa as far as least-squares heads of both differ.
+    """
+    found = {
+        name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted)
+        for name, row in table.items()
     }
+    scores = LevelRows.of(classes).score(HeldOut, ("rtfa", *JOINT_METHODS))
+    for name in JOINT_METHODS:
+        near = found["rtfa"].trusted + scores[name] - scores["rtfa"]
+        found[name] = ExpectedAccuracy(None, scores[name], float(np.clip(near, 0.0, 1.0)))
+    return found
 
 
 def compare_accuracies(
@@ -377,11 +428,11 @@ def accuracy_gains(
 class ExpectedAccuracy:
     """What theory and probes say of one algorithm: accuracies, shares of the clients' labels.
 
-    theory: on the estimated population; samples: of least squares on held-out samples (or each left
-    out), None where there are none; trusted: the one to rank by.
+    theory: on the estimated population, None where it has no formula; samples: of least squares on
+    held-out samples (or each left out), None where there are none; trusted: the one to rank by.
     """
 
-    theory: float
+    theory: float | None
     samples: float | None
     trusted: float
 
@@ -389,7 +440,8 @@ class ExpectedAccuracy:
 def foresee_accuracies(
     federation: Federation, *, clients: int = QUICK_CLIENTS, features: int = QUICK_FEATURES
 ) -> dict[str, ExpectedAccuracy]:
-    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge and one step on classes.
+    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge, one step, MAML and pFedMe on
+    classes.
 
     Estimates come from at most `clients` clients, evenly spread, with all of their samples;
     predictions are for as many clients as the federation has. More than `features` features are
@@ -415,8 +467,7 @@ def foresee_accuracies(
         table, _ = predict_class_accuracies(found, world, shape, intervals=False)
         levels = logistic_levels(some)
         table = compare_accuracies(table, seen.probes, world, shape, found, levels)
-    rows = table.items()
-    return {k: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted) for k, row in rows}
+        return add_joint_methods(table, some)
 
 
 def thin_clients(classes: Classes, most: int) -> Classes:
@@ -453,5 +504,8 @@ def class_client_gains(
     if any(row.contradicted for row in rows):  # then the samples say how much is gained on average
         gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
     wide = seen.probes.measured(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
-    about = (seen.clients, seen.sizes, seen.dimension, ridges.shared, gains, wide)
-    return accuracy_gains(*about, seen.probes, seen.places, held_only)
+    sizes, places = seen.sizes, seen.places
+    if seen.listed is not None and len(seen.listed) < len(sizes):
+        sizes, gains, places = sizes[seen.listed], gains[seen.listed], list(range(len(places)))
+    about = (seen.clients, sizes, seen.dimension, ridges.shared, gains, wide)
+    return accuracy_gains(*about, seen.probes, places, held_only)

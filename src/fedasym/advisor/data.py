@@ -13,6 +13,7 @@ from fedasym.core.errors import InvalidInput, NoFormula, one_of, read_list
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.samples import TASKS, read_label_array
+from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import TRAIN
 from fedasym.exact.clients import (
     check_rows,
@@ -39,6 +40,50 @@ class AdvisedClient:
     held: NDArray[np.intp]
 
 
+class DiskParts(Sequence[AdvisedClient]):
+    """Clients on disk, read when they are looked at: one after the other by blocks, or singly.
+
+    places: where they stand in the federation. swapped: held-out samples are learnt from, and none
+    are held out. counts: (clients, classes) training labels.
+    """
+
+    def __init__(
+        self,
+        federation: ShardedFederation,
+        places: Codes,
+        swapped: bool = False,
+        counts: Any = None,
+    ) -> None:
+        self.federation, self.places, self.swapped = federation, places, swapped
+        self.counts: Array | None = counts
+        held = federation.sizes - federation.counts("train")
+        self.sizes = (held if swapped else federation.counts("train"))[places]
+        self.ends = np.array(federation.block_ends())
+        self.read: dict[int, AdvisedClient] = {}
+        self.last = -1
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def __getitem__(self, place: Any) -> Any:
+        at = int(self.places[place])
+        if at not in self.read:
+            block = int(np.searchsorted(self.ends, at, "right")) - 1
+            # whoever asks for the neighbour of the last one goes through all of them
+            walks = place in (0, self.last + 1)
+            wanted = np.arange(self.ends[block], self.ends[block + 1]) if walks else np.array([at])
+            found = position_parts(self.federation.take(wanted))
+            self.read = dict(zip(wanted.tolist(), found, strict=True))
+        self.last = int(place)
+        part = self.read[at]
+        return replace(part, train=part.held, held=part.train[:0]) if self.swapped else part
+
+    def swap(self) -> DiskParts:
+        """The clients that hold samples out, with these to learn from."""
+        held = self.federation.sizes - self.federation.counts("train")
+        return DiskParts(self.federation, self.places[held[self.places] > 0], swapped=True)
+
+
 @dataclass(frozen=True, eq=False)
 class ClientData:
     """All clients with training samples, and the features that are not always 0 (others carry
@@ -51,7 +96,7 @@ class ClientData:
         means of those that train.
     """
 
-    parts: tuple[AdvisedClient, ...]
+    parts: Sequence[AdvisedClient]
     live: NDArray[np.bool_]
     basis: Array | None = None
     levelled: bool = False
@@ -69,7 +114,34 @@ class ClientData:
     @property
     def sizes(self) -> NDArray[np.intp]:
         """Training samples of each client, less the one that its intercept takes."""
+        if isinstance(self.parts, DiskParts):
+            return np.asarray(self.parts.sizes)
         return np.array([part.train.size - self.levelled for part in self.parts])
+
+    @property
+    def on_disk(self) -> bool:
+        """Whether clients are read when they are looked at."""
+        return isinstance(self.parts, DiskParts)
+
+    def count_labels(self, classes: int) -> Array:
+        """(clients, classes) labels of training samples."""
+        if isinstance(self.parts, DiskParts) and self.parts.counts is not None:
+            return self.parts.counts
+        return np.array(
+            [
+                np.bincount(np.asarray(part.labels[part.train], int), minlength=classes)
+                for part in self.parts
+            ],
+            float,
+        )
+
+    def learn_from_held(self) -> ClientData:
+        """Those who hold samples out, with these as their training samples."""
+        if isinstance(self.parts, DiskParts):
+            return replace(self, parts=self.parts.swap())
+        parts = (part for part in self.parts if part.held.size)
+        swapped = (replace(part, train=part.held, held=part.train[:0]) for part in parts)
+        return replace(self, parts=tuple(swapped))
 
     def table(self, place: int) -> Array:
         """One client's training samples: the features, and the labels as the last column."""
@@ -323,6 +395,8 @@ def read_classes(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
             )
         assert data.classes is not None
         names = data.classes
+        if isinstance(data, ShardedFederation):
+            return Classes(names, read_disk_classes(data))
         parts = position_parts(data)
     elif y is None:
         raise InvalidInput(
@@ -382,6 +456,30 @@ def position_parts(federation: Federation) -> list[AdvisedClient]:
             AdvisedClient(name, features, labels, rows[training[rows]], rows[~training[rows]])
         )
     return parts
+
+
+def read_disk_classes(federation: ShardedFederation) -> ClientData:
+    """Clients on disk, looked at once, block by block: the same checks, and labels counted."""
+    if federation.sequences:
+        federation.refuse("advice on sequences is")
+    if len(federation.classes or ()) > MOST_CLASSES:
+        federation.refuse("rare classes are to be merged")
+    counts = []
+    live = np.zeros(federation.dimension, bool)
+    for block in federation.blocks():
+        rows = block.features[block.split == TRAIN]
+        if not np.isfinite(rows).all():
+            check_class_labels(position_parts(block), federation.classes or ())  # says whose
+        live |= rows.any(0)
+        counts.append(block.class_counts("train").astype(np.float32))
+    labels = np.concatenate(counts)
+    trains = np.flatnonzero(federation.counts("train") > 0)
+    sizes = federation.counts("train")[trains]
+    seen = np.flatnonzero(labels.sum(0, dtype=float))
+    if len(trains) < LEAST_CLIENTS or sizes.max() < 2 or not live.any() or len(seen) < 2:
+        few = federation.take(trains[: LEAST_CLIENTS + 1])  # which are refused for the same reason
+        return check_class_labels(position_parts(few), federation.classes or ())
+    return ClientData(DiskParts(federation, trains, counts=labels[trains]), live)
 
 
 def check_class_labels(parts: list[AdvisedClient], names: tuple[Any, ...]) -> ClientData:

@@ -31,6 +31,7 @@ from fedasym.advisor.class_estimates import ClientSizes
 from fedasym.advisor.class_predictions import AccuracyTable
 from fedasym.advisor.class_statistics import Probes
 from fedasym.advisor.crosscheck import NOTABLE_ACCURACY
+from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.moments import kurtosis_of
 from fedasym.advisor.predictions import Prediction
 from fedasym.core.numbers import Array
@@ -193,6 +194,37 @@ def doubt_regression(seen: RegressionEvidence) -> tuple[Doubt, ...]:
         for name, check in REGRESSION_CHECKS.items()
         if (text := check(seen)) is not None
     )
+
+
+def doubt_noise(found: Estimates, intercept: bool) -> tuple[Doubt, ...]:
+    """What statistics with noise leave open."""
+    low, high = np.sqrt(np.quantile(found.draws[:, 1], [0.025, 0.975]))
+    said = [
+        Doubt(
+            "statistics with noise",
+            "the population comes from sums with privacy noise, which is in all intervals: by them"
+            f" the radius is between {low:.3g} and {high:.3g}. Two moments of the covariance were"
+            " looked at, optima are taken to lie in no direction more than in others, and no"
+            " held-out samples speak for or against the levels.",
+        )
+    ]
+    if found.flat:
+        said.append(
+            Doubt(
+                "no difference",
+                "with this noise clients may as well be all alike: a larger epsilon for the"
+                " statistics, or more clients, would tell.",
+            )
+        )
+    if intercept:
+        said.append(
+            Doubt(
+                "intercepts",
+                "what clients' own intercepts add to the errors is not counted: their means were"
+                " not sent.",
+            )
+        )
+    return tuple(said)
 
 
 def doubt_mixed(

@@ -8,6 +8,10 @@ have the mean noise^2 + radius^2 x/d exactly, as if the shared optimum were know
 more than a few numbers per sample. Where all samples together are too few for that, there are no
 models, and clients answer twice (`answer_again`).
 
+With a privacy budget for the statistics themselves clients send less (`NoisedSums`): a few numbers
+and the vector X'y/n, each cut to a bound, in sums over groups of clients to which Gaussian noise is
+added.
+
 Classes: the models are of the coded labels. The client also tries the probes on itself, around the
 mean model of the other groups, and sends how often they were right. Where directions of the optima
 lie needs samples at one place, and so do scarce samples.
@@ -15,13 +19,15 @@ lie needs samples at one place, and so do scarce samples.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
-from dataclasses import dataclass, fields
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from dataclasses import dataclass, fields, replace
 from itertools import combinations
 from typing import Any
 
 import numpy as np
 import scipy.linalg
+import scipy.stats
+from numpy.typing import NDArray
 
 from fedasym.advisor.class_estimates import AdjustedClient, ClassLook, ClassMoments, combine_moments
 from fedasym.advisor.class_statistics import (
@@ -34,19 +40,29 @@ from fedasym.advisor.class_statistics import (
     sample_axes,
 )
 from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
-from fedasym.advisor.estimates import Estimates, estimate_by_moments, estimate_by_products
+from fedasym.advisor.estimates import (
+    LEAST_SHARE,
+    Estimates,
+    estimate_by_moments,
+    estimate_by_products,
+)
 from fedasym.advisor.moments import add_products, fit_variances
 from fedasym.advisor.statistics import Summary, axes_of, spectrum_of, tails_of
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
+from fedasym.core.privacy import Privacy
 from fedasym.exact.clients import check_rows, triangular_factor
 from fedasym.exact.least_squares import SharedSolution, stack_triangle
+from fedasym.exact.profile_likelihood import DRAWS, even_points
+from fedasym.worlds.spectra import Spectrum, atoms, identity
 
 GROUPS = 5
 PAIRS = tuple(combinations(range(GROUPS), 2))
 PairModels = Mapping[tuple[int, int], Array]
 # samples per unknown, over all clients, from which every pair of groups has a model
 PAIR_ROOM = 1.5 * GROUPS / 2
+NARROW_SPECTRUM = 0.05  # width of the logarithm of eigenvalues that are taken as one
+ATOMS_OF_SUMS = 9  # of a spectrum from two moments
 
 
 def group_of(place: int) -> int:
@@ -147,6 +163,213 @@ def combine_summaries(summaries: Sequence[Summary]) -> Estimates:
         raise InvalidInput("two summaries have one name: give each client its own")
     whole = all(each.pull.size for each in listed)
     return estimate_by_moments(listed) if whole else estimate_by_products(listed)
+
+
+STATISTICS = ("scale", "squares", "aspect", "weight", "power", "energy", "slope", "pull")
+SENT = len(STATISTICS) - 1  # of the last the bound is asked for, and then the vector itself sent
+POWERS = np.arange(-60, 61)  # of two: bounds that clients vote for
+VOTE_LENGTH = len(STATISTICS) ** 0.5  # what one client changes the votes by, at most
+SUM_LENGTH = (SENT + 1) ** 0.5  # and the sums
+SURE_VOTES = 4.0  # deviations of the noise from which a bound has been voted for
+VOTE_SHARE = 0.2  # of the budget; sums have the rest
+NOISE_RATIO = 0.1  # of noise^2 to norm^2 tr S/d, at which the weights of axes are the best ones
+
+
+def split_budget(budget: Privacy) -> tuple[float, float]:
+    """Deviations of the noise in votes and in sums: a client changes each of them once, and two
+    Gaussian mechanisms are one whose precision is the sum of theirs.
+
+    >>> votes, sums = split_budget(Privacy(noise_multiplier=2))
+    >>> precision = (VOTE_LENGTH / votes) ** 2 + (SUM_LENGTH / sums) ** 2
+    >>> round(precision**-0.5, 12)
+    2.0
+    """
+    z = budget.find_multiplier(rounds=1, cohort=1, clients=1)  # everyone takes part, once
+    return z * VOTE_LENGTH / VOTE_SHARE**0.5, z * SUM_LENGTH / (1 - VOTE_SHARE) ** 0.5
+
+
+def measure_client(X: Array, y: Array) -> tuple[Array, Array]:
+    """A client's statistics, and X'y/n: all that is ever sent of it under a budget.
+
+    With S = X'X/n: a = tr S/d, tr S^2/d, d/n; then means over the client's n axes, of power z in
+    units of a, with weights w = (c + z)^-2: of w, w z, w e and w z e, where e is the squared label
+    along the axis; |X'y/n|^2.
+    """
+    axes = axes_of(X, y)
+    n, d = X.shape
+    scale = float(axes.power.sum()) / (n * d)
+    z = axes.power / (d * scale) if scale > 0 else axes.power
+    w = (NOISE_RATIO + z) ** -2.0
+    beyond, free = NOISE_RATIO**-2.0, n - z.size  # axes without power
+    squares = axes.labels**2
+    pull = X.T @ y / n
+    values = [
+        scale,
+        float(axes.power @ axes.power) / (n**2 * d),
+        d / n,
+        (float(w.sum()) + free * beyond) / n,
+        float(w @ z) / n,
+        (float(w @ squares) + axes.rest * beyond) / n,
+        float((w * z) @ squares) / n,
+        float(pull @ pull),
+    ]
+    return np.array(values), pull
+
+
+def vote_for_bounds(statistics: Array) -> Array:
+    """Each statistic's vote for the least power of two that bounds it, (statistics, powers).
+
+    >>> votes = vote_for_bounds(np.array([3.0, 1.0, 0.3, 0.0, 1e99]))
+    >>> POWERS[votes.argmax(1)].tolist(), votes.sum(1).tolist()
+    ([2, 0, -1, -60, 60], [1.0, 1.0, 1.0, 1.0, 1.0])
+    """
+    with np.errstate(divide="ignore"):
+        least = np.ceil(np.log2(statistics))
+    return np.asarray(np.clip(least, POWERS[0], POWERS[-1])[:, None] == POWERS, dtype=float)
+
+
+def choose_bounds(votes: Array, deviation: float) -> Array:
+    """The largest bound that has surely been voted for, of each statistic, from noised votes."""
+    sure = votes > max(SURE_VOTES * deviation, 0.5)
+    if not sure.any(1).all():
+        raise InvalidInput(
+            f"noise of deviation {deviation:.3g} hides what the clients voted for, which takes more"
+            f" than {SURE_VOTES * deviation:.0f} clients that are alike: give a larger epsilon for"
+            " the statistics, or more clients"
+        )
+    last = POWERS.size - 1 - np.argmax(sure[:, ::-1], axis=1)
+    return np.asarray(2.0 ** POWERS[last])
+
+
+def bound_client(statistics: Array, pull: Array, bounds: Array) -> Array:
+    """What a client adds to the sum of its group: every statistic and the vector over its bound,
+    cut to length 1, so that the whole is never longer than `SUM_LENGTH`.
+    """
+    vector = pull / np.sqrt(bounds[-1])
+    length = float(np.sqrt(vector @ vector))
+    cut = np.minimum(statistics / bounds, 1.0)[:SENT]
+    return np.concatenate([cut, vector / max(length, 1.0)])
+
+
+@dataclass(frozen=True, eq=False)
+class NoisedSums:
+    """Sums over five groups of clients, (GROUPS, 7 + d), with noise in them; whose they are.
+
+    clients: how many each group has. bounds: of the statistics. noises: how often noise was added:
+    once, or by every node. budget: that was kept.
+    """
+
+    sums: Array
+    clients: Array
+    bounds: Array
+    budget: Privacy
+    noises: int = 1
+
+    @property
+    def bytes(self) -> int:
+        """What a client's statistics take: 8 bytes per number of votes and sums."""
+        return 8 * (len(STATISTICS) * int(POWERS.size) + self.sums.shape[1])
+
+    def without(self, group: int) -> NoisedSums:
+        """All groups but one."""
+        keep = np.arange(len(self.clients)) != group
+        return replace(self, sums=self.sums[keep], clients=self.clients[keep])
+
+    def solve(self) -> tuple[Array, Array]:
+        """noise^2, radius^2, norm^2; and a = tr Sigma/d, tr Sigma^2/d, d/n.
+
+        With optima without preferred directions, E e = noise^2 + norm^2 a z along an axis: the
+        weighted means are two equations for both. The vectors of different groups have the mean
+        Sigma theta_0 and independent noise: their products tell (norm^2 - radius^2) tr Sigma^2/d,
+        however much noise there is.
+        """
+        m = float(self.clients.sum())
+        mean = self.sums[:, :SENT].sum(0) / m * self.bounds[:SENT]
+        scale, squares, aspect, one, two, energy, slope = map(float, mean)
+        scale = max(scale, 1e-12 * self.bounds[0])
+        d = self.sums.shape[1] - SENT
+        aspect = max(aspect, 1e-12)
+        spread = max((squares - scale**2 * aspect) / (1 + aspect / d), scale**2)
+        three = 1 - 2 * NOISE_RATIO * two - NOISE_RATIO**2 * one  # of w z^2
+        room = one * three - two**2
+        # noise^2, if nothing else were there
+        top = max(energy, 1e-12 * self.bounds[5]) / max(one, 1e-12)
+        noise2, norm2 = top, 0.0
+        if room > 0:
+            noise2 = float(np.clip((three * energy - two * slope) / room, 1e-6 * top, top))
+            norm2 = max((one * slope - two * energy) / room, 0.0) / scale
+        vectors = self.sums[:, SENT:] * np.sqrt(self.bounds[-1])
+        total = vectors.sum(0)
+        pairs = m**2 - float(self.clients @ self.clients)
+        apart = (float(total @ total) - float((vectors**2).sum())) / pairs
+        norm2 = max(norm2, LEAST_SHARE * noise2 / scale)
+        radius2 = float(np.clip(norm2 - apart / spread, LEAST_SHARE * norm2, norm2))
+        return np.array([noise2, radius2, norm2]), np.array([scale, spread, aspect])
+
+
+def estimate_from_sums(noised: NoisedSums) -> tuple[Estimates, float]:
+    """The estimates, and d/n. Intervals come from leaving out one group after another: the groups'
+    sums vary by their clients and by their noise, so that both are in them.
+    """
+    point, about = noised.solve()
+    count = len(noised.clients)
+    left = np.array([noised.without(group).solve()[0] for group in range(count)])
+    apart = left - left.mean(0)
+    level, axes = np.linalg.eigh((count - 1) / count * apart.T @ apart)
+    grid = even_points(DRAWS, 4)
+    heavy = np.sqrt((count - 1) / scipy.stats.chi2.ppf(grid[:, 3:], count - 1))  # Student's t
+    moves = scipy.stats.norm.ppf(grid[:, :3]) * heavy * np.sqrt(np.maximum(level, 0))
+    draws = np.maximum(point + moves @ axes.T, 0)
+    square, spread, aspect = map(float, about)
+    flat = bool(np.quantile(point[1] + (moves @ axes.T)[:, 1], 0.025) <= 0)
+    draws[:, 2] = np.maximum(draws[:, 2], draws[:, 1])
+    noise2, radius2, norm2 = map(float, point)
+    spectrum = log_normal(square, spread)
+    found = Estimates(noise2, radius2, norm2, draws, spectrum, "sums with noise", flat)
+    return found, aspect
+
+
+def log_normal(mean: float, mean_square: float) -> Spectrum:
+    """Eigenvalues that are log-normal, of this mean and mean square: two moments tell no more."""
+    width = np.sqrt(np.log(max(mean_square / mean**2, 1.0)))
+    if width < NARROW_SPECTRUM:
+        return identity(mean)
+    nodes, weights = np.polynomial.hermite_e.hermegauss(ATOMS_OF_SUMS)
+    values = np.exp(width * nodes)
+    weights = weights / weights.sum()
+    return atoms(values * mean / float(values @ weights), weights)
+
+
+def add_votes(measured: Sequence[tuple[Array, Array]]) -> Array:
+    """The votes of clients, (statistics, powers)."""
+    total = np.zeros((len(STATISTICS), POWERS.size))
+    for statistics, _ in measured:
+        total += vote_for_bounds(statistics)
+    return total
+
+
+def add_statistics(
+    measured: Sequence[tuple[Array, Array]], groups: Sequence[int], bounds: Array
+) -> Array:
+    """The sums of clients' bounded statistics by group, (GROUPS, 7 + d)."""
+    sums = np.zeros((GROUPS, SENT + measured[0][1].size))
+    for (statistics, pull), group in zip(measured, groups, strict=True):
+        sums[group] += bound_client(statistics, pull, bounds)
+    return sums
+
+
+def play_noised_sums(
+    data: ClientData, budget: Privacy, draw: Callable[[tuple[int, ...]], NDArray[Any]]
+) -> NoisedSums:
+    """Votes and sums of a federation on one machine; draw: standard normal noise of a shape."""
+    vote_noise, sum_noise = split_budget(budget)
+    measured = [measure_client(X, y) for X, y in data]
+    groups = [group_of(place) for place in range(len(measured))]
+    votes = add_votes(measured)
+    bounds = choose_bounds(votes + vote_noise * draw(votes.shape), vote_noise)
+    sums = add_statistics(measured, groups, bounds)
+    clients = np.bincount(groups, minlength=GROUPS).astype(float)
+    return NoisedSums(sums + sum_noise * draw(sums.shape), clients, bounds, budget)
 
 
 def play_federation(data: ClientData) -> list[Summary]:

@@ -18,7 +18,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, choose_loss
-from fedasym.advisor.assumptions import Doubt
+from fedasym.advisor.assumptions import Check, Doubt
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
 from fedasym.advisor.data import Classes, ClientData
@@ -27,14 +27,17 @@ from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, SAME_LIMITS, Prediction, better_alone
 from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm
+from fedasym.algorithms.registry import SHARES
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.classes import (
-    CANDIDATES,
+    ScoreTable,
     check_table,
-    choose_candidate,
+    choose_algorithm,
+    list_candidates,
     resolve_algorithm,
     score_folds,
+    solve,
     tune,
 )
 from fedasym.exact.clients import FOLDS, ClientSums, append_ones, split_folds
@@ -47,7 +50,10 @@ from fedasym.exact.expectation import (
     weigh_labels,
 )
 from fedasym.exact.reml import Components, Likelihood, estimate_components
+from fedasym.exact.spread import Penalties
 from fedasym.results import LOSS
+from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts
+from fedasym.training.wording import describe_drift
 from fedasym.worlds.spectra import Spectrum
 
 MIXED_DRAWS = 40  # of the estimates, for intervals
@@ -501,6 +507,15 @@ def describe_clients(world: MixedModel, middle: float) -> tuple[ClientAdvice, ..
     )
 
 
+def held_label_counts(classes: Classes) -> Array:
+    """(clients, classes) labels of held-out samples."""
+    counts = np.zeros((len(classes.data.parts), classes.count))
+    for place, part in enumerate(classes.data.parts):
+        labels = np.asarray(part.labels[part.held], dtype=int)
+        counts[place] = np.bincount(labels, minlength=classes.count)
+    return counts
+
+
 def advise_scored(
     taken: Classes,
     names: tuple[str, ...] | None,
@@ -514,15 +529,16 @@ def advise_scored(
     live = np.flatnonzero(taken.data.live)
     may = None if personal is None else np.asarray(personal, bool)[live]
     table = check_table(rows, codes, owner, taken.names, may, intercept)
-    algorithms = {name: PAPER[name] for name in CANDIDATES} | {
-        each.name: resolve_algorithm(each) for each in beside
-    }
-    tuned = {name: tune(each, table) for name, each in algorithms.items()}
-    recommended = list(tuned)[choose_candidate([each.losses for each in tuned.values()])]
-    scores = {}
+    tried = list_candidates(table, [resolve_algorithm(each, intercept) for each in beside])
+    tuned = {name: tune(each, table) for name, each in tried.items()}
+    drift = describe_drift(table.samples().count_classes(), held_label_counts(taken))
+    stable = {name: each for name, each in tuned.items() if drift is None or name != SHARES}
+    recommended = choose_algorithm(stable)
+    scores, right_rows = {}, {}
     for name, each in tuned.items():
-        losses, hits = score_folds(algorithms[name], table, each.penalties)
-        right = average_over_clients(hits.astype(float), owner, most=1.0)
+        losses, hits = score_folds(tried[name], table, each.penalties)
+        right_rows[name] = hits.astype(float)
+        right = average_over_clients(right_rows[name], owner, most=1.0)
         scores[name] = Prediction(
             name, accuracy=right, log_loss=average_over_clients(losses, owner), trusted=right.value
         )
@@ -530,6 +546,7 @@ def advise_scored(
     named = (
         tuple(names[k] for k in live) if names is not None else tuple(f"feature {k}" for k in live)
     )
+    moved = () if drift is None else (Doubt(Check.SHARES_DRIFT, drift),)
     rivals = [name for name in RIVALS if name != recommended]
     aspects = len(named) / taken.data.sizes
     population = Estimated(
@@ -550,16 +567,50 @@ def advise_scored(
         population,
         scores,
         recommended,
-        (*doubt_scores(table, counts), *notes),
+        (*doubt_scores(table, counts), *moved, *notes),
         FoldConfirmation(
             recommended,
             behind,
             None if may is None else tuple(may.tolist()),
             intercept,
-            beside=tuple(beside),
+            beside=tuple(tried.values()),
         ),
         intercept=intercept,
+        gain=decompose_folds(table, tuned["fedavg"].penalties, right_rows["rtfa"]),
     )
+
+
+def decompose_folds(table: ScoreTable, penalties: Penalties, personal: Array) -> GainParts:
+    """The gain of `rtfa` over its shared model in parts, on folds that models have not seen.
+
+    personal: whether rtfa is right on each row. In a fold, half of a client's held-out samples
+    choose the corrections' numbers for the other half, and the reverse.
+    """
+    samples, fold = table.samples(), split_folds(table.places)
+    K, m, d = len(table.classes), len(table.names), table.X.shape[1] - table.intercept
+    scores = np.empty((len(fold), K))
+    counts, shifts = np.zeros((FOLDS, m, K)), np.zeros((FOLDS, m, K))
+    for k in range(FOLDS):
+        kept = fold != k
+        told = (samples, penalties, table.intercept, None, kept.astype(float), 1e-4)
+        W = solve(PAPER["fedavg"], *told)[0] @ samples.contrasts.T
+        scores[~kept] = table.X[~kept] @ W
+        counts[k] = samples.count_classes(kept.astype(float))
+        classes, rows = np.eye(K)[table.codes[kept]], table.X[kept, :d]
+        means = classes.T @ rows / np.maximum(counts[k].sum(0), 1)[:, None]
+        apart = np.zeros((m, d))
+        np.add.at(apart, table.places[kept], rows - classes @ means)
+        shifts[k] = apart @ W[:d]
+    place = table.places + m * fold
+    order = np.argsort(place, kind="stable")
+    chooses = np.empty(len(fold), bool)
+    chooses[order] = np.arange(len(fold)) % 2 == 1
+    flat = (counts.reshape(-1, K), shifts.reshape(-1, K))
+    held = HeldScores(scores, table.codes, place, chooses, *flat)
+    found = correct_shifts(held).plus(correct_shifts(held.swapped()))
+    joined = found.of_clients(np.tile(np.arange(m), FOLDS))
+    right = np.bincount(table.places, personal, minlength=m)
+    return GainParts.of("rtfa", joined, np.asarray(right, float))
 
 
 def average_over_clients(values: Array, owner: NDArray[np.intp], most: float = np.inf) -> Quantity:

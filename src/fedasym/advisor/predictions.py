@@ -593,17 +593,21 @@ def raise_loss(row: Prediction, extra: float) -> Prediction:
 
 
 def predict_steps(
-    found: Estimates, dimension: int, samples: float, summaries: list[Summary]
+    found: Estimates,
+    dimension: int,
+    samples: float,
+    clients: int,
+    summaries: Sequence[Summary] = (),
 ) -> Steps | None:
     """Where fine-tuning should stop for a middling new client; None without a path to predict."""
     gamma = dimension / samples
     if abs(gamma - 1) < BARE_ASPECT:
         gamma = 1 + BARE_ASPECT if gamma >= 1 else 1 - BARE_ASPECT
     world = population_of(found, dimension, dimension / gamma)
-    largest = max(float(each.power.max()) / each.samples for each in summaries)
-    step = 1 / max(largest, sample_support(gamma, world.spectrum)[1])
+    largest = [float(each.power.max()) / each.samples for each in summaries]
+    step = 1 / max(*largest, sample_support(gamma, world.spectrum)[1], 0.0)
     try:
-        path = fine_tuning(world, step=step, steps=[0], clients=len(summaries), member=False)
+        path = fine_tuning(world, step=step, steps=[0], clients=clients, member=False)
     except InvalidInput:
         return None
     return Steps(step, float(path.best.at), loss=float(np.asarray(path.best.scores.loss)))

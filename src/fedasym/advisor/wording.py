@@ -15,7 +15,7 @@ from fedasym.core.numbers import number, plural, three_digits
 from fedasym.results import ACCURACY, LOSS
 
 if TYPE_CHECKING:
-    from fedasym.advisor.advice import Advice, PrivateSharing
+    from fedasym.advisor.advice import Advice, NoisedStatistics, PrivateSharing
     from fedasym.advisor.predictions import Prediction, Steps
 
 WIDTH = 100
@@ -39,11 +39,30 @@ def regression_page(advice: Advice) -> str:
     """The whole page: what to do, why, how sure, what may be wrong, how to check."""
     about = weight_lines(advice) if advice.weights else population_lines(advice)
     parts = [fill_lines(regression_sentence(advice), "") + "\n", *loss_lines(advice), "", *about]
-    parts += ["", *gainer_lines(advice)]
+    if advice.statistics is not None:
+        parts += ["", fill_lines(statistics_sentence(advice, advice.statistics), "")]
+    else:
+        parts += ["", *gainer_lines(advice)]
     parts += doubt_lines(advice)
     parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
-    parts += bytes_lines(advice.sent)
+    parts += bytes_lines(advice.sent) if advice.statistics is None else []
     return "\n".join(parts)
+
+
+def statistics_sentence(advice: Advice, spent: NoisedStatistics) -> str:
+    """What the advice itself has spent of privacy, and with training."""
+    where = "" if spent.noises == 1 else f", added by each of {spent.noises} nodes"
+    text = (
+        f"The statistics behind this advice were sums with Gaussian noise{where}: they have spent"
+        f" epsilon {number(spent.epsilon)} at delta {spent.delta:g}."
+    )
+    if advice.privacy is None:
+        return text
+    both = spent.epsilon + advice.privacy.epsilon
+    return (
+        f"{text} With training that is epsilon {number(both)} at delta"
+        f" {spent.delta + advice.privacy.delta:g} in all."
+    )
 
 
 def bytes_lines(sent: int | None) -> list[str]:
@@ -384,6 +403,8 @@ def score_page(advice: Advice) -> str:
         lost = f"{three_digits(row.log_loss.value):>10}{interval_text(row.log_loss):>24}"
         right = f"{row.accuracy.value:>11.1%}{percent_interval(row.accuracy):>18}"
         lines.append(f"{mark} {row.algorithm:<13}{lost}{right}")
+    if advice.gain is not None:
+        lines += ["", fill_lines(advice.gain.sentence, "")]
     check = fill_lines(f"To prove this wrong: {advice.confirm}", "")
     return "\n".join([*lines, *doubt_lines(advice), "", check])
 

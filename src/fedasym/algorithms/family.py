@@ -310,9 +310,9 @@ ALIASES = {
     )
 }
 # any other by `<name>_share`, or share(name)
-SHARES = [with_shares(REGISTRY[name]) for name in ("fedavg", "ftfa", "rtfa")]
+LABEL_SHIFT = [with_shares(REGISTRY[name]) for name in ("fedavg", "ftfa", "rtfa")]
 REGISTRY.include(
-    [*servers.ROUNDS.values(), *FAMILY.values(), *SHARES, *ALIASES.values()],
+    [*servers.ROUNDS.values(), *FAMILY.values(), *LABEL_SHIFT, *ALIASES.values()],
     [
         *servers.STAGES,
         *(AverageRidge, GramRidge, MoreauRidge, Prox, LocalSteps, ModelMixture, DirectedRidge),

@@ -361,6 +361,7 @@ def averaging_twin(algorithm: Algorithm) -> Algorithm:
     )
 
 
+SHARES = "fedavg_share"  # one model for all, with clients' class shares
 SHARED = "_share"  # behind the name of an algorithm: clients add their class shares
 
 

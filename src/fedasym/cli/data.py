@@ -217,6 +217,33 @@ def partition(
         print(f"Drawn to {dealt.plot(plot)}")
 
 
+@data.command
+def shard(
+    file: str, /, *, into: str, shards: int | None = None, columns: Columns = COLUMNS
+) -> None:
+    """Write clients to a folder of shards, from which commands read the clients that they need.
+
+    Example: fedasym data shard clients.safetensors --into clients
+
+    Parameters
+    ----------
+    file
+        A file or folder of clients that fits into memory. What does not is written block by block
+        from Python, by fa.datasets.write_shards.
+    into
+        A new folder.
+    shards
+        How many files; by default as many as make 64 MB each.
+    """
+    federation = read_federation(file, columns, show=True)
+    if shards is None:
+        where = fa.datasets.write_shards(federation.blocks(), into)
+    else:
+        where = federation.save(into, shards=shards)
+    opened = fa.Federation.open(where)
+    print(f"{opened}\n\nWritten to {where}. Train on it: fedasym train {where}")
+
+
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Place:

@@ -188,6 +188,7 @@ def advise(
     federated: Annotated[bool, Parameter(negative="")] = False,
     epsilon: float | None = None,
     delta: float = 1e-6,
+    statistics_epsilon: float | None = None,
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
 
@@ -214,22 +215,34 @@ def advise(
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it.
     epsilon
-        A privacy budget of training: where it makes sharing too dear, clients learn alone.
+        A privacy budget of training: where it makes sharing too expensive, clients learn alone.
         Regression.
     delta
-        Failure probability of the privacy budget; well below 1/clients.
+        Failure probability of the privacy budgets; well below 1/clients.
+    statistics_epsilon
+        A privacy budget of the advice itself: its statistics are sums with noise. Regression.
     """
     others: dict[str, object] = {"--json": json, "--confirm": confirm, "--report": report}
     others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
     others["--epsilon"] = epsilon
     if federated:
-        advise_federation(data, columns, others)
+        told = {} if statistics_epsilon is None else {"statistics-epsilon": statistics_epsilon}
+        advise_federation(data, columns, others, told | ({"delta": delta} if told else {}))
         return
     from fedasym.advisor import advise as advised
 
     federation = read_federation(data, columns, show=not json)
     budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
-    advice = advised(federation, algorithms=names(algorithms), privacy=budget, what_if=what_if)
+    kept = (
+        None if statistics_epsilon is None else fa.Privacy(epsilon=statistics_epsilon, delta=delta)
+    )
+    advice = advised(
+        federation,
+        algorithms=names(algorithms),
+        privacy=budget,
+        statistics_privacy=kept,
+        what_if=what_if,
+    )
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
@@ -298,7 +311,9 @@ def what_if(
         print(f"\nThe double is kept in {where}")
 
 
-def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) -> None:
+def advise_federation(
+    superlink: str, columns: Columns, others: dict[str, Any], rules: dict[str, Any]
+) -> None:
     """Advice from a federation: its log, which ends in the page."""
     from fedasym.deploy.flower import advise_nodes
 
@@ -310,6 +325,7 @@ def advise_federation(superlink: str, columns: Columns, others: dict[str, Any]) 
     taken = ("label", "client", "features", "task", "scale", "missing", "dates", "intercept")
     told = {name: getattr(columns, name) for name in taken}
     told["roles"] = ",".join(columns.role or ())
+    told |= rules
     advise_nodes(
         superlink, {name: value for name, value in told.items() if value not in (None, "")}
     )
@@ -410,6 +426,7 @@ def deploy(
     delta: float | None = None,
     clip: float | None = None,
     sampling: str | None = None,
+    statistics_epsilon: float | None = None,
 ) -> None:
     """Write a Flower app: federated training, whose samples stay with the clients, or advice.
 
@@ -436,11 +453,14 @@ def deploy(
     sampling
         poisson (default), or fixed for cohorts of a fixed size, of which the same noise protects
         less.
+    statistics_epsilon
+        Of advise: a privacy budget of its own statistics, to which every node adds noise.
     """
     from fedasym.deploy.flower import digest_app, write_app
 
     told = {"privacy": privacy, "epsilon": epsilon, "noise-multiplier": noise_multiplier}
     told |= {"delta": delta, "clip": clip, "sampling": sampling}
+    told |= {"statistics-epsilon": statistics_epsilon}
     folder = write_app(
         what, into, {name: value for name, value in told.items() if value is not None}
     )

@@ -1,3 +1,3 @@
 """What every part stands on: errors, numbers, files, roles, privacy budgets, the version."""
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"

@@ -23,10 +23,10 @@ SAMPLINGS = ("poisson", "fixed")
 ACCOUNTANTS = ("rdp", "pld")
 LARGEST_MULTIPLIER = 1e6
 SMALLEST_MULTIPLIER = 0.05  # below it no budget that anyone would call one is kept
-SAFETY = 1e-4  # logarithms of multipliers are found so closely, and taken by so much larger
 FIRST_CLIP = 0.1  # where an adaptive clip begins, unless another is given
 CLIP_RATE = 0.2  # how fast it moves, on a logarithmic scale
 COUNT_SHARE = 0.05  # noise of the count of short updates, as a part of the cohort
+SAFETY = 1e-4  # logarithms of multipliers are found so closely, and taken by so much larger
 
 
 @dataclass(frozen=True)

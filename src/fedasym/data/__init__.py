@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from fedasym.data.catalogue import fetch, load
     from fedasym.data.formats import read
     from fedasym.data.partitioners import partition
+    from fedasym.data.shards import write_shards
     from fedasym.data.splits import duplicates
     from fedasym.data.synthesis import synthetic
 
@@ -28,9 +29,10 @@ _HOME = {
     "partition": "fedasym.data.partitioners",
     "read": "fedasym.data.formats",
     "synthetic": "fedasym.data.synthesis",
+    "write_shards": "fedasym.data.shards",
 }
 
-__all__ = ["duplicates", "fetch", "load", "partition", "read", "synthetic"]
+__all__ = ["duplicates", "fetch", "load", "partition", "read", "synthetic", "write_shards"]
 
 
 def __getattr__(name: str) -> object:

@@ -7,7 +7,7 @@ per client.
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 from pathlib import Path
@@ -31,6 +31,7 @@ from fedasym.data.samples import (
     merge_rare_classes,
     read_features,
     read_label_array,
+    read_only,
 )
 from fedasym.data.splits import FRACTIONS, SPLITS, TRAIN, Fractions, code_of, reassign_splits
 
@@ -116,10 +117,10 @@ def read_client_batch(who: str, x: Any, y: Any) -> tuple[NDArray[Any], NDArray[A
 
 def summarise_federation(federation: Federation) -> str:
     """Clients, task, sizes and split, and who has nothing to train on."""
-    sizes = np.diff(federation.starts)
+    sizes = federation.sizes
     about = [plural(len(federation), "client"), federation.task]
     if federation.sequences:
-        about.append(f"sequences of {plural(federation.features.shape[1], 'position')}")
+        about.append(f"sequences of {plural(federation.positions, 'position')}")
     about += [
         plural(federation.dimension, "feature"),
         plural(federation.outputs, "output" if federation.classes is None else "class"),
@@ -133,8 +134,8 @@ def summarise_federation(federation: Federation) -> str:
         ),
         f"split: {totals}",
     ]
-    if federation.mask is not None:
-        lines.append(f"padding: {1 - federation.mask.mean():.1%} of the positions")
+    if federation.padded:
+        lines.append(federation.describe_padding())
     idle = int(np.count_nonzero(federation.counts("train") == 0))
     if idle:
         lines.append(
@@ -146,10 +147,7 @@ def summarise_federation(federation: Federation) -> str:
 
 def client_records(federation: Federation) -> list[dict[str, Any]]:
     """Each client's name and number of samples, in all and by split."""
-    counts = {
-        "samples": np.diff(federation.starts),
-        **{split: federation.counts(split) for split in SPLITS},
-    }
+    counts = {"samples": federation.sizes, **{split: federation.counts(split) for split in SPLITS}}
     lists = {name: count.tolist() for name, count in counts.items()}
     return [
         {"client": name, **{key: lists[key][i] for key in lists}}
@@ -415,9 +413,74 @@ class Federation:
         """
         return cls(**files.read_safetensors(Path(path)))
 
-    def save(self, path: str | Path) -> Path:
-        """Write to a .safetensors or .parquet file, whole or not at all; returns where it is."""
-        return files.write_federation(vars(self), Path(path))
+    @classmethod
+    def open(cls, path: str | Path) -> Federation:
+        """The federation in a folder of shards, whose samples stay on disk until they are used.
+
+        >>> import tempfile, numpy as np
+        >>> federation = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=[10, 10, 20, 20])
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     opened = Federation.open(federation.save(folder + "/clients", shards=2))
+        ...     [block.clients for block in opened.blocks(clients=1)]
+        [(10,), (20,)]
+        """
+        from fedasym.data.shards import ShardedFederation  # which is a federation itself
+
+        return ShardedFederation(path)
+
+    def save(self, path: str | Path, shards: int | None = None) -> Path:
+        """Write to a .safetensors or .parquet file, or to a new folder in so many shards; whole or
+        not at all. Returns where it is.
+        """
+        if shards is None:
+            return files.write_federation(vars(self), Path(path))
+        from fedasym.data.shards import write_shards
+
+        each = -(-len(self) // whole("shards", shards, least=1))
+        return write_shards([self], path, clients=each)
+
+    @classmethod
+    def of_checked(cls, **fields: Any) -> Federation:
+        """From fields that are known to fit together, such as those of some of its clients."""
+        made = object.__new__(Federation)
+        usual = {"truth": None, "names": None, "personal": None, "intercept": True, "recipe": None}
+        for name, value in (usual | fields).items():
+            array = isinstance(value, np.ndarray)
+            object.__setattr__(made, name, read_only(value) if array else value)
+        return made
+
+    def take(self, places: Any) -> Federation:
+        """Some clients, by their places, in that order; those side by side are not copied.
+
+        >>> import numpy as np
+        >>> federation = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=[10, 10, 20, 30])
+        >>> federation.take([2, 0]).clients
+        (30, 10)
+        """
+        where = client_places(places, len(self))
+        counts = self.sizes[where]
+        at: Any = slice(self.starts[where[0]], self.starts[where[-1] + 1])
+        if not np.all(np.diff(where) == 1):
+            ends = np.cumsum(counts)
+            at = np.arange(ends[-1]) + np.repeat(self.starts[where] - ends + counts, counts)
+        arrays = {
+            name: None if getattr(self, name) is None else getattr(self, name)[at]
+            for name in ("features", "labels", "split", "mask")
+        }
+        kept = {name: getattr(self, name) for name in ("classes", "names", "personal", "intercept")}
+        return Federation.of_checked(
+            **arrays,
+            **kept,
+            clients=tuple(self.clients[place] for place in where.tolist()),
+            owner=np.repeat(np.arange(len(where)), counts),
+            recipe=self.recipe,
+        )
+
+    def blocks(self, clients: int | None = None) -> Iterator[Federation]:
+        """All clients in blocks of so many, in their order; by default as one block."""
+        size = len(self) if clients is None else whole("clients", clients, least=1)
+        for start in range(0, len(self), size):
+            yield self.take(np.arange(start, min(start + size, len(self))))
 
     @property
     def task(self) -> str:
@@ -439,6 +502,21 @@ class Federation:
         """Whether a sample is a sequence of positions."""
         return self.features.ndim == 3
 
+    @property
+    def positions(self) -> int:
+        """Positions of a sample; 1 where it is no sequence."""
+        return int(self.features.shape[1]) if self.sequences else 1
+
+    @property
+    def padded(self) -> bool:
+        """Whether some positions are padding."""
+        return self.mask is not None
+
+    def describe_padding(self) -> str:
+        """How many positions are padding."""
+        assert self.mask is not None
+        return f"padding: {1 - self.mask.mean():.1%} of the positions"
+
     @cached_property
     def identities(self) -> NDArray[np.uint64]:
         """64 bits per client from its name alone: what its random numbers are keyed by."""
@@ -448,6 +526,11 @@ class Federation:
     def starts(self) -> NDArray[np.intp]:
         """Where each client's rows start, and the number of samples last."""
         return np.searchsorted(self.owner, np.arange(len(self.clients) + 1))
+
+    @property
+    def sizes(self) -> NDArray[np.intp]:
+        """How many samples each client has."""
+        return np.diff(self.starts)
 
     @cached_property
     def _position(self) -> dict[Any, int]:
@@ -459,6 +542,36 @@ class Federation:
 
     def rows(self, client: Any, split: str | None = None) -> NDArray[np.intp]:
         """The rows of one client, all or those of a split."""
+        mine = self.place(client)
+        rows = np.arange(self.starts[mine], self.starts[mine + 1])
+        return rows if split is None else rows[self.split[rows] == code_of(split)]
+
+    def counted(self, padding: bool) -> NDArray[np.int64]:
+        """(m, 2) predictions that count in validation and test: samples, or real positions.
+
+        padding: whether positions that are padding count as well.
+        """
+        each = np.full(len(self.split), self.positions)
+        if self.mask is not None and not padding:
+            each = self.mask.sum(1)
+        sides = [
+            np.bincount(self.owner, weights=each * (self.split == side), minlength=len(self))
+            for side in (1, 2)
+        ]
+        return np.stack(sides, axis=1).astype(np.int64)
+
+    def training_squares(self) -> NDArray[np.float64]:
+        """The sum of the squared lengths of each client's training samples; of a sequence it is the
+        mean over its positions that counts.
+        """
+        x = self.features
+        subscripts = "npd,npd->n" if self.sequences else "nd,nd->n"
+        each = np.einsum(subscripts, x, x, dtype=np.float64, casting="unsafe") / self.positions
+        trains = self.split == TRAIN
+        return np.bincount(self.owner[trains], weights=each[trains], minlength=len(self))
+
+    def place(self, client: Any) -> int:
+        """Where a client stands; refuses one that is not there."""
         mine = self._position.get(client) if isinstance(client, Hashable) else None
         if mine is None:
             known = [str(name) for name in self.clients]
@@ -467,8 +580,7 @@ class Federation:
                 client,
                 known if len(known) <= 20 else [*known[:20], f"{len(known) - 20} more"],
             )
-        rows = np.arange(self.starts[mine], self.starts[mine + 1])
-        return rows if split is None else rows[self.split[rows] == code_of(split)]
+        return mine
 
     def client(self, name: Any) -> Samples:
         """One client's samples.
@@ -563,6 +675,22 @@ class Federation:
 
     def _repr_html_(self) -> str:
         return notebook_text(self)
+
+
+def client_places(places: Any, clients: int) -> NDArray[np.intp]:
+    """Places of clients, each at most once and at least one of them."""
+    given = np.asarray(list(places) if isinstance(places, range) else places)
+    if given.ndim != 1 or given.size == 0 or given.dtype.kind not in "iu":
+        raise InvalidInput(
+            f"places is {str(places)[:60]}: give whole numbers from 0 to {clients - 1}, one or more"
+        )
+    if given.min() < 0 or given.max() >= clients or np.unique(given).size < given.size:
+        raise InvalidInput(
+            f"places go from {given.min()} to {given.max()}, {given.size} of them,"
+            f" {np.unique(given).size} different: give each place from 0 to {clients - 1} at most"
+            " once"
+        )
+    return given.astype(np.intp)
 
 
 def check_federation(federation: Any) -> None:

@@ -44,6 +44,7 @@ from fedasym.data.fields import read_table
 from fedasym.data.files import BROKEN
 from fedasym.data.frames import TEXTS, is_nested_column, read_column, read_file
 from fedasym.data.samples import owners_of
+from fedasym.data.shards import is_sharded
 from fedasym.data.splits import FRACTIONS, SPELLED
 from fedasym.data.tff import hdf5_parts, sqlite_parts
 
@@ -394,7 +395,7 @@ def read(
     dates: str | None = None,
 ) -> Federation:
     r"""A federation from a file or folder: Parquet, safetensors, CSV, Excel, .npz, LEAF's JSON,
-    HDF5, SQLite.
+    HDF5, SQLite; a folder of shards is opened and stays on disk.
 
     label, client, features: columns of a table, arrays of an .npz file, or fields of each client's
         samples; formats that name their clients themselves take no `client`. Without `features`,
@@ -422,6 +423,16 @@ def read(
     if str(path) == EXAMPLE.stem and not path.exists():
         path = EXAMPLE
     fields = FieldNames(label, client, features)
+    if is_sharded(path):
+        given_too = {"features": features, "split": split, "task": task, "classes": classes}
+        given_too |= {"intercept": intercept, "scale": scale, "missing": missing, "dates": dates}
+        told_too = [name for name, value in given_too.items() if value is not None]
+        if told_too or roles or fields != FieldNames():
+            raise InvalidInput(
+                f"{path}: {told_too[0] if told_too else 'a column'} is given, and a federation in"
+                " shards is read as it was written: leave it out"
+            )
+        return Federation.open(path)
     meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
     given: dict[str, Any] = {
         "intercept": intercept,

@@ -400,7 +400,7 @@ WHY = {
     Reason.DATE: ("dates", "dates"),
     Reason.EMPTY: ("empty", "empty"),
     Reason.LISTS: ("lists", "lists"),
-    Reason.IGNORED: ("as you say", "as you say"),
+    Reason.IGNORED: ("as requested", "as requested"),
 }
 FLAGS = {Reason.DATE: "--dates number takes them"}
 

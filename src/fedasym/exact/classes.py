@@ -9,15 +9,19 @@ log-loss on folds within clients.
 from __future__ import annotations
 
 from collections.abc import Hashable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
+from scipy.optimize import minimize_scalar
+from scipy.special import gammaln
 
-from fedasym.algorithms import PAPER, Algorithm, Objective
+from fedasym.algorithms import PAPER, Algorithm, Objective, ScoreStage
 from fedasym.algorithms.registry import (
+    SHARED,
+    SHARES,
     SIMPLEST,
     describe_algorithm,
     find,
@@ -25,7 +29,7 @@ from fedasym.algorithms.registry import (
     requested_algorithms,
 )
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array, floats, one_float
+from fedasym.core.numbers import Array, floats, one_float, pool_shares
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.exact.clients import FOLDS, append_ones, labels_of, places_of, split_folds
 from fedasym.exact.logistic import ClassSamples, Integers, LogisticProblem, minimise, softmax_rows
@@ -62,6 +66,7 @@ FACTORS = {  # of the estimated variances, tried by cross-validation, the neares
 # Standard errors by which a candidate has to be better. A dozen candidates are tried one after the
 # other: with one standard error, equal clients got personal weights in three of ten splits.
 CLEAR = 2.0
+SMOOTHINGS = (np.log(0.01), np.log(1e4))  # of class shares, in samples
 MANY = 30_000  # samples beyond which a part of the clients decides on variances and algorithm
 
 
@@ -316,11 +321,10 @@ def check_penalties(
 def is_covered(algorithm: Algorithm) -> bool:
     """Whether its pair of stages has a form for classes here."""
     shared, own = (stage.objective for stage in algorithm.stages)
-    covered = shared is not None and own in COVERED.get(shared, ())
-    return covered and algorithm.correction is None
+    return shared is not None and own in COVERED.get(shared, ())
 
 
-def resolve_algorithm(algorithm: Any) -> Algorithm:
+def resolve_algorithm(algorithm: Any, intercept: bool = True) -> Algorithm:
     """The algorithm of this name, if its pair of stages has a form for classes here."""
     (entry,) = requested_algorithms(algorithm, PAPER)
     chosen = find(entry)
@@ -329,6 +333,11 @@ def resolve_algorithm(algorithm: Any) -> Algorithm:
         raise InvalidInput(f"{chosen.name} has no exact form for classes: take one of {names}")
     if has_variances(chosen) and chosen.personalise.get("ridge") is not None:
         raise InvalidInput(f"{chosen.name} has a ridge of its own: give `variances` for classes")
+    if chosen.correction is not None and not intercept:
+        raise InvalidInput(
+            f"{chosen.name} moves intercepts, and intercept is False: leave that out, or take"
+            f" {chosen.name.removesuffix(SHARED)}"
+        )
     return chosen
 
 
@@ -353,7 +362,17 @@ def solve(
     point = problem.start(B) if U is None else problem.standardise(B, U)
     if joint or D.any():
         point = minimise(problem, point, tolerance)
-    return point.shared, problem.personal(point)
+    own = problem.personal(point)
+    if algorithm.correction is not None:  # a number for each class: the intercept takes it
+        offsets = offset_scores(algorithm.correction, samples.count_classes(weights))
+        own[:, -1] += offsets @ samples.contrasts
+    return point.shared, own
+
+
+def offset_scores(correction: ScoreStage, counts: Array) -> Array:
+    """What clients with these (clients, classes) labels add to the scores of every class."""
+    pooled = pool_shares(counts.sum(0))
+    return np.array([correction.offset(each, pooled) for each in counts])
 
 
 def held_out_losses(
@@ -451,6 +470,42 @@ def choose_candidate(losses: Sequence[Array]) -> int:
     return best
 
 
+def list_candidates(table: ScoreTable, beside: Iterable[Algorithm] = ()) -> dict[str, Algorithm]:
+    """What is tried, others beside it, and class shares where an intercept can take them."""
+    tried = {name: PAPER[name] for name in CANDIDATES}
+    if table.intercept:
+        plain = find(SHARES)
+        assert plain.correction is not None
+        smoothing = likeliest_smoothing(table.samples().count_classes())
+        tried[SHARES] = replace(plain, correction=plain.correction.at(share_smoothing=smoothing))
+    return tried | {each.name: each for each in beside}
+
+
+def likeliest_smoothing(counts: Array) -> float:
+    """The samples' worth a of everybody's class shares pi in a client's: its counts are drawn with
+    shares that are Dirichlet(a pi), and their likelihood is highest.
+
+    >>> apart, alike = np.array([[9, 1], [1, 9]] * 20), np.array([[5, 5], [4, 6]] * 20)
+    >>> likeliest_smoothing(apart) < 10 < likeliest_smoothing(alike)
+    True
+    """
+    pooled, sizes = pool_shares(counts.sum(0)), counts.sum(1)
+
+    def deviance(log_a: float) -> float:
+        a = np.exp(log_a)
+        own = gammaln(counts + a * pooled) - gammaln(a * pooled)
+        return -float(np.sum(gammaln(a) - gammaln(a + sizes)) + own.sum())
+
+    found = minimize_scalar(deviance, bounds=SMOOTHINGS, method="bounded")
+    return float(np.exp(found.x))
+
+
+def choose_algorithm(tuned: Mapping[str, Tuning]) -> str:
+    """The candidate by held-out log-loss; class shares, last, only where they win clearly."""
+    names = sorted(tuned, key=lambda name: name == SHARES)
+    return names[choose_candidate([tuned[name].losses for name in names])]
+
+
 def tuned_factors(algorithm: Algorithm) -> tuple[str, ...]:
     """Which variances an algorithm has."""
     personal = ("slopes", "intercept") if has_variances(algorithm) else ()
@@ -499,13 +554,13 @@ def fit_classes(
     if algorithm is None:
         if variances is not None or shared_variance is not None:
             raise InvalidInput("variances are given and no algorithm: name the one they are for")
-        tuned = {name: tune(PAPER[name], table, seed=seed) for name in CANDIDATES}
+        tried = list_candidates(table)
+        tuned = {name: tune(each, table, seed=seed) for name, each in tried.items()}
         losses = {name: float(each.losses.mean()) for name, each in tuned.items()}
-        place = choose_candidate([each.losses for each in tuned.values()])
-        chosen = PAPER[CANDIDATES[place]]
+        chosen = tried[choose_algorithm(tuned)]
         penalties = tuned[chosen.name].penalties
     else:
-        chosen = resolve_algorithm(algorithm)
+        chosen = resolve_algorithm(algorithm, table.intercept)
         given = check_penalties(chosen, table, variances, shared_variance)
         penalties = tune(chosen, table, seed=seed).penalties if given is None else given
     samples = table.samples()

@@ -17,6 +17,10 @@ logistic loss instead: a client's change of the shared model lies in the span of
 that along its axes W has as many rows as it has samples (the Gram form),
 
     min_W  sum_j loss(x_j'theta_0 + (U diag(n x)^{1/2} W)_j, y_j) + (n ridge/2) |W|^2.
+
+There, a sample is left out by one Newton step from the fit with it (approximate leave-one-out, Rad
+and Maleki 2020): with the curvature H of the objective, B_i = a_i'H^{-1}a_i between classes and
+H_i = diag(P_i) - P_i P_i', its outputs become o_i + B_i (I - H_i B_i)^{-1} (P_i - Y_i).
 """
 
 from __future__ import annotations
@@ -31,12 +35,13 @@ import numpy as np
 import scipy.linalg
 from numpy.typing import NDArray
 from scipy.optimize import minimize, minimize_scalar
-from scipy.special import logsumexp
+from scipy.special import logsumexp, softmax
 
 from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.stages import ScoreStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, pool_shares
+from fedasym.theory.classes.softmax import contrasts
 
 Filter = Callable[[Array], Array]  # what a client learns along each eigenvalue, 1 - P(x)
 Rows = NDArray[np.floating]
@@ -52,6 +57,8 @@ LOOK_AHEAD = 0.5  # a step that looks ahead, as a share of the longest one that 
 FIRM = 1e-6  # a ridge on the shared model, as a share of the mean curvature
 LARGE = 10**6  # numbers from which rows are kept in single precision
 VALIDATION, TEST = 0, 1
+MOST_UNKNOWNS = 600  # of a fit whose curvature is taken whole
+LEAST_ROOM = 0.05  # that a sample leaves to the others
 LEAST_HELD = 20  # held-out samples below which training samples are left out one by one
 
 
@@ -392,8 +399,24 @@ class SoftmaxHeldOut(HeldOut):
         root = np.sqrt(values)[:, None]
         start = root * (V.T @ self.squared)
         start = find_factor(axes @ start.astype(axes.dtype), Y) * start
-        held = strength * values.mean() / values
+        held = self._shared_penalty(strength)
         return np.asarray(V @ (fit_axes(np.zeros_like(Y), axes, Y, held, start) / root))
+
+    def _shared_penalty(self, strength: float) -> Array:
+        """The ridge of the shared model along the axes of all samples."""
+        values = self._axes[0]
+        return np.asarray(strength * values.mean() / values)
+
+    def _start(self, theta: Array, strength: float) -> list[Rows]:
+        """The shared model's outputs for each client's samples; where samples are left out, each
+        without itself.
+        """
+        outputs = [each.X @ theta.astype(each.X.dtype) for each in self.clients]
+        if not self.left_out:
+            return outputs
+        _, _, axes, Y = self._axes
+        left = leave_out(np.concatenate(outputs), axes, Y, self._shared_penalty(strength))
+        return np.split(left, np.cumsum([each.n for each in self.clients])[:-1])
 
     def _try(self, algorithm: Algorithm) -> Iterator[Array]:
         """Scores of all ridges, on the shared model too: one that is fitted to the end leaves a
@@ -415,21 +438,32 @@ class SoftmaxHeldOut(HeldOut):
             return
         for strength in SHARED_STRENGTHS:
             if strength not in self._pooled:
-                self._pooled[strength] = self.pool(strength)
-            yield self._personalise(algorithm, self._pooled[strength], ridges)
+                theta = self.pool(strength)
+                self._pooled[strength] = theta, self._start(theta, strength)
+            theta, offsets = self._pooled[strength]
+            yield self._personalise(algorithm, theta, ridges, offsets)
 
     @cached_property
-    def _pooled(self) -> dict[float, Array]:
+    def _pooled(self) -> dict[float, tuple[Array, list[Rows]]]:
         return {}
 
-    def _personalise(self, algorithm: Algorithm, theta: Array | None, ridges: Array) -> Array:
-        """Scores of clients that start at theta, along ridges; an infinite one keeps it."""
+    def _personalise(
+        self,
+        algorithm: Algorithm,
+        theta: Array | None,
+        ridges: Array,
+        offsets: Sequence[Rows] | None = None,
+    ) -> Array:
+        """Scores of clients that start at theta, along ridges; an infinite one keeps it. offsets:
+        what theta says of their samples, each without itself where they are left out.
+        """
         found = np.full((len(ridges), len(self.clients), 2), np.nan)
         for place, each in enumerate(self.clients):
             start, offset = np.zeros_like(each.right), np.zeros_like(each.Y)
             if theta is not None:
-                start = each.new @ theta.astype(each.X.dtype)
-                offset = each.X @ theta.astype(each.X.dtype)
+                kept = theta.astype(each.X.dtype)
+                offset = each.X @ kept if offsets is None else offsets[place]
+                start = offset if self.left_out else each.new @ kept
             added: Array | float = 0.0
             if algorithm.correction is not None:
                 added = algorithm.correction.offset(each.Y.sum(0), self.pooled_shares)
@@ -437,12 +471,55 @@ class SoftmaxHeldOut(HeldOut):
             root = np.sqrt(each.n * each.x)
             A = (each.U * root).astype(each.X.dtype)
             for setting in np.argsort(-ridges):  # from the firmest on, each a start for the next
+                outputs = start
                 if np.isfinite(ridges[setting]):
                     held = np.full(each.x.size, each.n * ridges[setting])
                     W = fit_axes(offset, A, each.Y, held, W)
-                moved = each.across @ (W / root[:, None]).astype(each.X.dtype)
-                found[setting, place] = self._score(each, start + moved + added)
+                    if self.left_out:
+                        outputs = leave_out(offset + A @ W.astype(A.dtype), A, each.Y, held)
+                    else:
+                        moved = each.across @ (W / root[:, None]).astype(each.X.dtype)
+                        outputs = start + moved
+                found[setting, place] = self._score(each, outputs + added)
         return found
+
+
+def leave_out(outputs: Rows, A: Rows, Y: Rows, held: Array) -> Rows:
+    """Each training sample's outputs without itself in the fit, to one Newton step; outputs: of the
+    fit with all, A: the samples along its axes, held: its penalty.
+
+    Where unknowns are many, classes are taken one by one, each with its own curvature P (1 - P).
+    """
+    P = softmax(outputs.astype(float), axis=1)
+    axes = np.asarray(A, dtype=float)
+    step = step_of_classes if A.shape[1] * (P.shape[1] - 1) > MOST_UNKNOWNS else step_of_all
+    return np.asarray(outputs + step(P, axes, P - Y, held), dtype=outputs.dtype)
+
+
+def step_of_all(P: Array, A: Array, g: Array, held: Array) -> Array:
+    """B_i (I - H_i B_i)^{-1} g_i in contrasts of the classes, in which H has an inverse."""
+    C = contrasts(P.shape[1])
+    k, L = A.shape[1], C.shape[1]
+    Q = P @ C
+    H = np.einsum("nc,ca,cb->nab", P, C, C, optimize=True) - Q[:, :, None] * Q[:, None, :]
+    whole = np.einsum("nk,nab,nl->kalb", A, H, A, optimize=True).reshape(k * L, k * L)
+    whole += np.diag(np.repeat(held, L))
+    inverse = scipy.linalg.inv(whole + firm_ridge(whole)).reshape(k, L, k, L)
+    B = np.einsum("nk,kalb,nl->nab", A, inverse, A, optimize=True)
+    moved = np.linalg.solve(np.eye(L) - H @ B, (g @ C)[..., None])
+    return np.asarray((B @ moved)[..., 0] @ C.T)
+
+
+def step_of_classes(P: Array, A: Array, g: Array, held: Array) -> Array:
+    """The same class by class: b g / (1 - b P (1 - P))."""
+    moved = np.empty_like(P)
+    for kind in range(P.shape[1]):
+        w = P[:, kind] * (1 - P[:, kind])
+        curvature = (A * w[:, None]).T @ A + np.diag(held)
+        inverse = scipy.linalg.inv(curvature + firm_ridge(curvature))
+        b = np.einsum("nk,nk->n", A @ inverse, A)
+        moved[:, kind] = b * g[:, kind] / np.maximum(1 - b * w, LEAST_ROOM)
+    return moved
 
 
 def find_factor(outputs: Rows, Y: Rows) -> float:

@@ -101,6 +101,16 @@ class ClassSamples:
         """C, (classes, classes - 1)."""
         return contrasts(self.classes)
 
+    def count_classes(self, weights: Array | None = None) -> Array:
+        """(clients, classes) samples, each with its row's weight."""
+        counts = np.zeros((self.clients, self.classes))
+        for block in self.blocks:
+            owner = np.broadcast_to(block.places[:, None], block.rows.shape)[block.present]
+            rows = block.rows[block.present]
+            counted = 1.0 if weights is None else weights[rows]
+            np.add.at(counts, (owner, block.codes[block.present]), counted)
+        return counts
+
 
 def group_by_size(sizes: Integers, width: int) -> Iterator[tuple[int, Integers]]:
     """Clients of similar size, with the largest size among them, in chunks of bounded memory."""

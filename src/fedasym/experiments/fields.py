@@ -10,7 +10,7 @@ import math
 import re
 import tomllib
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import fields, replace
+from dataclasses import fields
 from itertools import product
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NamedTuple, Self
@@ -22,6 +22,7 @@ from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, MissingPackage, unknown_name
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.data.federation import Federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import SPLITS
 from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.settings import (
@@ -503,18 +504,7 @@ def first_clients(federation: Federation, count: int | None) -> Federation:
     """
     if count is None or count >= len(federation):
         return federation
-    rows = slice(0, int(federation.starts[count]))
-    mask = None if federation.mask is None else federation.mask[rows]
-    return replace(
-        federation,
-        features=federation.features[rows],
-        labels=federation.labels[rows],
-        clients=federation.clients[:count],
-        owner=federation.owner[rows],
-        split=federation.split[rows],
-        mask=mask,
-        truth=None,  # what it says of the clients that are left out would not fit
-    )
+    return federation.take(range(count))
 
 
 def record_data(federation: Federation, splits: tuple[int, ...]) -> Record:
@@ -528,7 +518,11 @@ def record_data(federation: Federation, splits: tuple[int, ...]) -> Record:
     return Record(
         format=FORMAT,
         samples=fingerprint(federation),
-        split=digest(federation.split),
+        split=(
+            federation.digest
+            if isinstance(federation, ShardedFederation)
+            else digest(federation.split)
+        ),
         splits={
             str(number): digest(federation.resplit(number, fractions=None).split)
             for number in splits
@@ -547,7 +541,11 @@ def record_data(federation: Federation, splits: tuple[int, ...]) -> Record:
 
 
 def fingerprint(federation: Federation) -> str:
-    """SHA-256 of all that training reads of the samples, but for their split."""
+    """SHA-256 of all that training reads of the samples, but for their split; of clients on disk
+    the one of their index, which has it all, the split too.
+    """
+    if isinstance(federation, ShardedFederation):
+        return federation.digest
     total = hashlib.sha256(json.dumps([federation.clients, federation.classes]).encode())
     for name in ("features", "labels", "owner", "mask", "personal"):
         array = getattr(federation, name)

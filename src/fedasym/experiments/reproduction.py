@@ -301,12 +301,14 @@ def simulate_limits(
 FORESIGHT_FILE = "foreseen.json"
 FORMAT = "fedasym foreseen 1"
 # local training that validation stops is nearer to a ridge than to convergence
-LIKE = {"local": "local_ridge"}
+LIKE = {"local": "local_ridge", "maml_fo": "maml", "maml_hf": "maml"}
 THEORY_HEAD = ["algorithm", "theory", "advised", "measured", "off by"]
 
 
 class Foreseen(NamedTuple):
-    """Accuracies by algorithm: the theory's, and those the advisor trusts; or a reason."""
+    """Accuracies by algorithm: the theory's where it has one, and those the advisor trusts; or a
+    reason.
+    """
 
     theory: dict[str, float]
     advised: dict[str, float]
@@ -319,7 +321,7 @@ class Row(NamedTuple):
     """An algorithm: predicted and measured."""
 
     algorithm: str
-    theory: float
+    theory: float | None
     advised: float
     measured: float
 
@@ -342,7 +344,7 @@ def read_foresight(folder: str | Path) -> Foreseen | None:
         return None
     sound = isinstance(found.reason, str | None) and isinstance(found.merged, int | None)
     sound = sound and all(isinstance(each, float) for each in accuracies)
-    return found if sound and set(found.theory) == set(found.advised) else None
+    return found if sound and set(found.theory) <= set(found.advised) else None
 
 
 def foresight_rows(results: Results) -> list[Row]:
@@ -355,7 +357,7 @@ def foresight_rows(results: Results) -> list[Row]:
     measured = {name: float(np.mean(values)) for name, values in finals.items()}
     pairs = [(name, LIKE.get(name, name), value) for name, value in measured.items()]
     return [
-        Row(name, foreseen.theory[of], foreseen.advised[of], value)
+        Row(name, foreseen.theory.get(of), foreseen.advised[of], value)
         for name, of, value in pairs
         if of in foreseen.advised
     ]
@@ -401,9 +403,9 @@ def show_error(row: Row) -> str:
     return f"{100 * (row.advised - row.measured):+.2f}"
 
 
-def show_share(share: float | Array) -> str:
-    """With two decimals."""
-    return f"{100 * float(share):.2f}"
+def show_share(share: float | Array | None) -> str:
+    """With two decimals; a dash where there is none."""
+    return "-" if share is None else f"{100 * float(share):.2f}"
 
 
 POINT = 0.01  # what counts as the same: a point of accuracy, as the paper's curves lie

@@ -141,9 +141,9 @@ def piece_rows(piece: Piece, run: History) -> list[dict[str, Any]]:
         for at, when in enumerate(run.rounds)
     ]
     if piece.stage in (SEEDS, SPLITS):
-        clients = run.clients()
+        columns = run.client_columns()
         rows[-1] |= {
-            f"client_{name}": [float(client[name]) for client in clients]
+            f"client_{name}": pl.Series(columns[name].astype(float))
             for name in CLIENT_STATISTICS[run.task]
         }
     return rows

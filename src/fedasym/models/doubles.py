@@ -20,7 +20,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput
-from fedasym.core.numbers import Array, check_seed, notebook_text, one_float, plural, whole
+from fedasym.core.numbers import (
+    Array,
+    check_seed,
+    notebook_text,
+    one_float,
+    plural,
+    three_digits,
+    whole,
+)
 from fedasym.core.runtime import UNREADABLE, few_threads, read_arrays, write_arrays
 from fedasym.data.federation import Federation, check_federation
 from fedasym.exact.draws import seeded_generator
@@ -84,8 +92,8 @@ class HeterogeneityCard:
         an average direction, a client moves all its samples. concept: by how many it moves a class
         of its own; of numbers, the standard deviation of clients' weights over the mean weight.
     measured, drawn: accuracies (or mean squared errors) of least-squares heads on real and drawn
-        clients of the present size, by algorithm. distinct: whether held-out samples have a law of
-        their own.
+        clients of the present size, by algorithm, on samples that they have not seen. distinct:
+        whether held-out samples have a law of their own.
     """
 
     task: str
@@ -110,16 +118,18 @@ class HeterogeneityCard:
             moved = f"each class of a client moved by {self.concept} standard deviations"
             lines.append(f"  concept shift   {moved if self.concept.is_clear else 'none is clear'}")
         else:
-            lines.append(f"  level shift     clients' levels vary by {self.label} of the noise")
-            lines.append(f"  feature shift   clients' means vary by {self.feature} of a deviation")
-            lines.append(
-                f"  concept shift   clients' weights vary by {self.concept} of the mean one"
-            )
+            for name, shift, words in (
+                ("level", self.label, f"levels vary by {self.label} of the noise"),
+                ("feature", self.feature, f"means vary by {self.feature} of a deviation"),
+                ("concept", self.concept, f"weights vary by {self.concept} of the mean one"),
+            ):
+                told = f"clients' {words}" if shift.is_clear else "none is clear"
+                lines.append(f"  {f'{name} shift':<16}{told}")
         if self.distinct:
             lines.append("  held-out samples have a law of their own: features were trained")
-        form = "{:.1%}" if classes else "{:.3g}"
+        form = "{:.1%}".format if classes else three_digits
         pairs = [
-            f"{name} {form.format(value)} (drawn {form.format(self.drawn[name])})"
+            f"{name} {form(value)} (drawn {form(self.drawn[name])})"
             for name, value in self.measured.items()
         ]
         return "\n".join([*lines, f"  held-out check  {', '.join(pairs)}"])
@@ -170,7 +180,7 @@ class Double:
         pick = np.zeros(len(self.goal))
         pick[best[kind]] += 1
         pick[best[other]] -= 1
-        return float(np.sqrt(max(pick @ self.goal_covariance @ pick, 0.0)))
+        return float(np.sqrt(max(float(pick @ self.goal_covariance @ pick), 0.0)))
 
     @property
     def resamples(self) -> bool:
@@ -476,8 +486,10 @@ def summarise_probes(scores: Array) -> tuple[Array, Array]:
 
 
 def probe_heads(rows: FlatRows, classes: int | None) -> Array:
-    """Held-out scores (probes, clients)."""
-    board = HeldOut.of(*rows, classes)
+    """Held-out scores (probes, clients); of numbers, which no network was trained on, those of
+    training samples, each left out, since these are more.
+    """
+    board = HeldOut.of(*rows, classes, left_out=True if classes is None else None)
     sizes = np.array([each.n for each in board.clients])
     return score_probes(board, board.pooled, probe_unit(board.gram, sizes))
 
@@ -537,9 +549,10 @@ def calibrate(double: Double) -> Double:
         counts=None if double.counts is None else double.counts[chosen],
     )
     outputs = None if double.classes is None else len(double.classes)
+    held = 1 if lower else HELD  # numbers are scored by leaving training samples out
 
     def probe_drawn(logs: Array) -> Array:
-        drawn = replace(small, scales=Scales(*np.exp(logs))).draw(held=HELD, seed=few)
+        drawn = replace(small, scales=Scales(*np.exp(logs))).draw(held=held, seed=few)
         return probe(FlatRows(drawn.features, drawn.labels, drawn.owner, drawn.split), outputs)[0]
 
     def cost(values: Array, logs: Array) -> float:

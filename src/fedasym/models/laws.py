@@ -636,7 +636,8 @@ class CellMeans:
     @property
     def sums(self) -> ClassSums:
         """What clients send first."""
-        counts = np.bincount(self.code, self.sizes, self.classes)
+        counts = np.zeros(self.classes)
+        np.add.at(counts, self.code, self.sizes)
         totals = np.zeros((self.classes, self.means.shape[1]))
         np.add.at(totals, self.code, self.sizes[:, None] * self.means)
         between = self.means.T @ (self.sizes[:, None] * self.means)

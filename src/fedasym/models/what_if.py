@@ -19,7 +19,15 @@ import numpy as np
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import find, requested_algorithms
 from fedasym.core.errors import InvalidInput, find_entry, read_list
-from fedasym.core.numbers import Array, check_seed, json_value, one_float, plural, whole
+from fedasym.core.numbers import (
+    Array,
+    check_seed,
+    json_value,
+    one_float,
+    plural,
+    three_digits,
+    whole,
+)
 from fedasym.core.runtime import Progress, few_threads, progress_shown, write_file
 from fedasym.data.federation import Federation
 from fedasym.exact.held_out import HeldOut
@@ -148,21 +156,30 @@ class WhatIf(Result):
     def __str__(self) -> str:
         lines = [self.title]
         for quantity, values in self.quantities.items():
-            lines += ["", f"{UNITS[quantity]:<26}" + "".join(f"{v:>14g}" for v in values)]
-            for name in self.algorithms:
-                cells = [self.at(quantity, value, name) for value in values]
-                told = "".join(f"{show_band(cell, self.metric):>14}" for cell in cells)
-                lines.append(f"  {name:<24}{told}")
+            rows = {
+                name: [show_band(self.at(quantity, value, name), self.metric) for value in values]
+                for name in self.algorithms
+            }
+            wide = 2 + max(12, *(len(cell) for row in rows.values() for cell in row))
+            lines += ["", f"{UNITS[quantity]:<26}" + "".join(f"{v:>{wide}g}" for v in values)]
+            for name, row in rows.items():
+                lines.append(f"  {name:<24}" + "".join(f"{cell:>{wide}}" for cell in row))
         return "\n".join([*lines, "", *self.sentences] if self.sentences else lines)
 
 
 def show_band(point: WhatIfPoint, metric: Metric) -> str:
-    """A score and half the width of its band."""
+    """A score and half the width of its band, which has two digits.
+
+    >>> show_band(WhatIfPoint("samples", 8.0, "rtfa", 0.53456, 0.46, 0.61), LOSS)
+    '0.535 ± 0.075'
+    """
     wide = (point.high - point.low) / 2
     if metric.share:
         return f"{100 * point.value:.1f} ± {100 * wide:.1f}"
-    rounded = float(f"{wide:.2g}")
-    return f"{point.value:.4g} ± {rounded:g}"
+    if not wide > 0:
+        return f"{point.value:.4g} ± 0"
+    places = max(1 - int(np.floor(np.log10(wide))), 0)
+    return f"{point.value:,.{places}f} ± {wide:,.{places}f}"
 
 
 def what_if(
@@ -320,8 +337,8 @@ def points_of(
     for place, (name, kind) in enumerate(zip(names, kinds, strict=True)):
         luck = luck_of([each[place] for each in scores])
         wide = SURE * np.sqrt(luck**2 + errors[kind] ** 2 + off[kind] ** 2)
-        ends = np.clip([means[place] - wide, means[place] + wide], 0.0, None)
-        ends = np.minimum(ends, 1.0) if double.classes is not None else ends
+        most = np.inf if double.classes is None else 1.0
+        low, high = np.clip([means[place] - wide, means[place] + wide], 0.0, most).tolist()
         paired: tuple[float | None, float | None] = None, None
         if base is not None and place != base:
             ahead = means[place] - means[base]
@@ -332,9 +349,7 @@ def points_of(
                 -ahead if double.classes is None else ahead,
                 float(np.sqrt(paired_luck**2 + real**2 + apart**2)),
             )
-        found.append(
-            WhatIfPoint(quantity, at, name, means[place], *map(float, ends), luck, *paired)
-        )
+        found.append(WhatIfPoint(quantity, at, name, means[place], low, high, luck, *paired))
     return found
 
 
@@ -390,7 +405,10 @@ def crossing_sentences(found: WhatIf) -> list[str]:
                 continue
             words = "local training" if name.startswith("local") else name
             points = [found.at(quantity, value, name) for value in values]
-            said.append(compare_points(points, quantity, words))
+            sentence = compare_points(points, quantity, words)
+            if sentence.startswith("local"):  # names of algorithms begin as they are
+                sentence = sentence[0].upper() + sentence[1:]
+            said.append(sentence)
     return said
 
 
@@ -440,8 +458,13 @@ def newcomer_sentences(found: WhatIf) -> list[str]:
     few = f"A newcomer with {found.newcomer['samples']:g} samples"
     if gain <= SURE * found.newcomer["error"]:
         return [f"{few}: keep the shared model."]
-    by = f"{100 * gain:.1f} points" if found.metric.share else f"{gain:.3g}"
+    by = f"{100 * gain:.1f} points" if found.metric.share else three_digits(gain)
     return [f"{few}: personalise the shared model at once, which gains {by}."]
+
+
+def show_change(value: float) -> str:
+    """Three digits with a sign."""
+    return f"{'+' if value > 0 else ''}{three_digits(value)}"
 
 
 def growth_sentences(found: WhatIf) -> list[str]:
@@ -460,15 +483,17 @@ def growth_sentences(found: WhatIf) -> list[str]:
             best.append(order[0].value)
         error2 += order[0].error ** 2  # what there is today is the same point twice
         gains[quantity] = best[0] - best[1] if found.metric.lower else best[1] - best[0]
+    way = -1 if found.metric.lower else 1
     shown = {
-        name: f"{100 * gain:.1f} points" if found.metric.share else f"{gain:.3g}"
+        name: f"{100 * gain:+.1f} points" if found.metric.share else show_change(way * gain)
         for name, gain in gains.items()
     }
     told = (
-        f"twice the samples of each client gain {shown['samples']}, twice the clients"
-        f" {shown['clients']}"
+        f"twice the samples of each client change the best score by {shown['samples']}, twice the"
+        f" clients by {shown['clients']}"
     )
     if abs(gains["samples"] - gains["clients"]) <= SURE * np.sqrt(error2):
-        return [f"Recruit clients or collect samples: {told}; the draws do not tell which is more."]
+        unclear = f"{told.capitalize()}: within the luck of the draws."
+        return [f"Recruit clients or collect samples? {unclear}"]
     first = "Collect samples" if gains["samples"] > gains["clients"] else "Recruit clients"
     return [f"{first} first: {told}."]

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice
     from fedasym.advisor.estimates import Quantity
     from fedasym.models.what_if import WhatIf
+    from fedasym.training.decomposition import GainParts
 
 # losses that many times the least are left out of the figure: the others would be one dot
 WIDE = 20
@@ -84,11 +85,13 @@ def advice_page(advice: Advice) -> str:
         advice
     )
     clients = describe_gainers(advice) if advice.clients else None
+    gain = None if advice.gain is None else describe_parts(advice.gain)
     held = [
         answer.expected,
         answer.estimates,
         Heading("doubts", "Doubts"),
         clients,
+        gain,
         Heading("check", "To prove this wrong"),
     ]
     held.append(Heading("columns", "The columns") if advice.columns else None)
@@ -103,6 +106,7 @@ def advice_page(advice: Advice) -> str:
         "estimates": answer.estimates,
         "doubts": [str(doubt) for doubt in advice.doubts],
         "clients": clients,
+        "gain": gain,
         "confirm": str(advice.confirm),
         "snippet": advice.confirm.snippet or None,
         "columns": advice.columns,
@@ -376,6 +380,28 @@ def describe_gainers(advice: Advice) -> Passage:
         for each in order
     ]
     return Passage("clients", "Who gains", text, Table(columns, cells, "Clients"))
+
+
+def describe_parts(gain: GainParts) -> Passage:
+    """Label shift, feature shift and the rest, in points of accuracy."""
+    parts = {
+        "label shift": (gain.label, "knowing which classes a client has"),
+        "feature shift": (gain.feature, "centring a client's features"),
+        "the rest": (gain.rest, "what its own model has beyond both"),
+        "together": (gain.gain, f"{gain.algorithm} above its shared model"),
+    }
+    columns = [Column("part", True), *map(Column, ("points", "± 1 se")), Column("what", True)]
+    cells = [
+        [
+            Cell(name),
+            Cell(minus(f"{100 * amount.value:+.1f}"), 100 * amount.value),
+            Cell(f"{100 * amount.error:.1f}", 100 * amount.error),
+            Cell(meaning),
+        ]
+        for name, (amount, meaning) in parts.items()
+    ]
+    title = "Where the gain comes from"
+    return Passage("gain", title, gain.sentence, Table(columns, cells, "The gain in parts"))
 
 
 def bar_of(name: str, quantity: Quantity, beside: float | None, recommended: str) -> Bar:

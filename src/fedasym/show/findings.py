@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
+from fedasym.algorithms.registry import SHARES
 from fedasym.core.numbers import Array, number
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import SEEDS, SPLITS
@@ -30,7 +31,6 @@ from fedasym.show.pages import (
 )
 from fedasym.show.reproduction import Curves
 from fedasym.training.comparisons import Measured, Verdict, compare_pair, subtract
-from fedasym.training.decomposition import SHARES
 from fedasym.training.wording import statistic_text
 
 if TYPE_CHECKING:
@@ -369,31 +369,30 @@ def gains_by_samples(gains: list[GainCounts], loss: bool) -> Table | None:
 
 def most_hurt(gains: list[GainCounts], loss: bool) -> Hurt | None:
     """The clients that lose most, by name, and what each algorithm does for them."""
-    own = {
-        each.algorithm: dict(zip(each.table["client"], map(float, each.values), strict=True))
+    import polars as pl
+
+    names = [each.algorithm for each in gains]
+    every = pl.concat(
+        each.table.select(
+            "client", "samples", "tested", pl.Series("gain", each.values)
+        ).with_columns(pl.lit(each.algorithm).alias("algorithm"))
         for each in gains
-    }
-    lowest: dict[str, float] = {}
-    for by_client in own.values():
-        for client, gain in by_client.items():
-            lowest[client] = min(gain, lowest.get(client, gain))
-    losers = sorted((gain, client) for client, gain in lowest.items() if gain < 0)
-    if not losers:
+    )
+    lowest = every.group_by("client").agg(pl.col("gain").min(), pl.col("samples", "tested").last())
+    losers = lowest.filter(pl.col("gain") < 0).sort("gain", "client")
+    if losers.is_empty():
         return None
-    sizes = {
-        row["client"]: row
-        for each in gains
-        for row in each.table.select("client", "samples", "tested").iter_rows(named=True)
-    }
+    shown = losers.head(MOST_HURT)
+    own = every.filter(pl.col("client").is_in(shown["client"].implode()))
+    held = {(row["algorithm"], row["client"]): row["gain"] for row in own.iter_rows(named=True)}
     rows = []
-    for _, client in losers[:MOST_HURT]:
-        held = [by_client.get(client, math.nan) for by_client in own.values()]
-        cells = [Cell("–" if math.isnan(gain) else show_gain(gain, loss)) for gain in held]
-        size = sizes[client]
-        rows.append([Cell(client), count(size["samples"]), count(size["tested"]), *cells])
-    columns = [Column("client", text=True), *map(Column, ("trains on", "tested on", *own))]
+    for size in shown.iter_rows(named=True):
+        of_client = [held.get((name, size["client"]), math.nan) for name in names]
+        cells = [Cell("–" if math.isnan(gain) else show_gain(gain, loss)) for gain in of_client]
+        rows.append([Cell(size["client"]), count(size["samples"]), count(size["tested"]), *cells])
+    columns = [Column("client", text=True), *map(Column, ("trains on", "tested on", *names))]
     text = (
-        f"{len(losers)} of {len(lowest)} clients lose by some algorithm; these lose most. Gains by"
-        " algorithm:"
+        f"{losers.height} of {lowest.height} clients lose by some algorithm; these lose most. Gains"
+        " by algorithm:"
     )
     return Hurt(text, Table(columns, rows, label="The clients that lose most"))

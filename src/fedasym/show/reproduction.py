@@ -372,7 +372,8 @@ def ask_advisor(federation: Federation) -> Foreseen:
     except InvalidInput as refusal:
         return Foreseen({}, {}, str(refusal))
     theory, advised = (
-        {name: row[column] for name, row in rows.items()} for column in ("theory", "trusted")
+        {name: row[column] for name, row in rows.items() if row[column] is not None}
+        for column in ("theory", "trusted")
     )
     return Foreseen(
         theory, advised, merged=federation.outputs if federation.outputs > MOST_CLASSES else None

@@ -138,15 +138,17 @@ def split_by_decades(
         yield some, DescentFilter(filter_.times[some], filter_.step)
 
 
-def check_stable(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -> None:
+def check_stable(
+    filter_: DescentFilter, gamma: float, spectrum: Spectrum, name: str = "step"
+) -> None:
     """Refuse steps that diverge: step times the largest sample eigenvalue must stay below 2."""
     if filter_.step is None or not np.any(filter_.times > 1):
         return
     limit = 2 / sample_support(gamma, spectrum)[1]
     if filter_.step >= limit:
         raise InvalidInput(
-            f"step is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give a"
-            " smaller step"
+            f"{name} is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give"
+            " a smaller step"
         )
 
 

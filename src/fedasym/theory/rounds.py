@@ -18,7 +18,6 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
-from scipy.special import ndtr
 
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
@@ -179,7 +178,7 @@ def moments_of_steps(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -
     Equations (R2) to (R4) by quadrature along an arc in the kappa plane, where the resolvent is
     R_k(z) = 1/(c (s_k + kappa)) with c = 1 - gamma df1(kappa).
     """
-    check_stable(filter_, gamma, spectrum)
+    check_stable(filter_, gamma, spectrum, "server_step")
     shape = filter_.times.size, spectrum.values.size
     out = Moments(np.zeros(shape), np.zeros((*shape, shape[1])), np.zeros(shape))
     finished = filter_.times >= horizon(gamma, spectrum, filter_.step)
@@ -239,7 +238,7 @@ def fourth_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) -> Ar
     out = np.empty((filter_.times.size, 3))
     parts: list[tuple[Any, LocalFilter]] = [(slice(None), filter_)]
     if isinstance(filter_, DescentFilter):
-        check_stable(filter_, gamma, spectrum)
+        check_stable(filter_, gamma, spectrum, "server_step")
         converged = np.minimum(filter_.times, horizon(gamma, spectrum, filter_.step))
         most = np.minimum(converged, LONGEST)
         every = DescentFilter(most, filter_.step)
@@ -353,6 +352,8 @@ def cut_lengths(clip: Array, length: Array, spread: Array | float) -> tuple[Arra
 
     With all of one length it is all or none of them, and min(1, clip/length).
     """
+    from scipy.special import ndtr  # predictions without a clip start without SciPy
+
     with np.errstate(divide="ignore", invalid="ignore"):
         c = np.asarray(clip / length)
         least = np.minimum(c, 1.0)
@@ -456,7 +457,7 @@ def advance_energies(
     common = moments.through(parts[0] + parts[1]).sum(-1)
     square = common + own.total.sum(-1)
     length = np.sqrt(square)
-    spread = 0.0
+    spread: Array | float = 0.0
     if rule.lengths is not None:
         spread = rule.lengths.spread(square, common, own.noise.sum(-1))
     short, factor = cut_lengths(rule.clip, length, spread)

@@ -34,6 +34,7 @@ from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.registry import REGISTRY, USUAL_PENALTY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
+from fedasym.data.shards import BLOCK_BYTES, ShardedFederation
 from fedasym.data.splits import START, mix_hash
 from fedasym.exact.clients import append_ones
 from fedasym.exact.outputs import GramSums, group_by_angle
@@ -74,34 +75,22 @@ def curvature(federation: Federation, intercept: bool, batch: int) -> float:
 
 def largest_moment(federation: Federation, intercept: bool, batch: int) -> float:
     """The largest eigenvalue of a client's second moments, and the noise of its batches."""
-    trains = federation.split == 0
-    owner = federation.owner[trains]
-    each = squared_norms(federation)[trains] + intercept
-    counts = np.bincount(owner, minlength=len(federation.clients))
-    sums = np.bincount(owner, weights=each, minlength=len(federation.clients))
+    counts = federation.counts("train")
+    sums = federation.training_squares() + intercept * counts
     traces = np.divide(sums, counts, out=np.zeros(len(counts)), where=counts > 0)
     noise = np.maximum(1 / batch - 1 / np.maximum(counts, 1), 0.0) * traces
     largest = 0.0
     for place in np.argsort(-(traces + noise), kind="stable")[:LOOKED_AT]:
         if counts[place] == 0 or traces[place] + noise[place] <= largest:
             break  # no client that follows can have more
-        x = training_rows(federation, int(place), intercept)
+        x = training_rows(federation.take([place]), intercept)
         largest = max(largest, largest_eigenvalue(x) + float(noise[place]))
     return largest
 
 
-def squared_norms(federation: Federation) -> Array:
-    """The squared length of every sample, or the mean over the positions of a sequence."""
-    x = federation.features
-    subscripts = "npd,npd->n" if federation.sequences else "nd,nd->n"
-    total = np.einsum(subscripts, x, x, dtype=np.float64, casting="unsafe")
-    return np.asarray(total / (x.shape[1] if federation.sequences else 1))
-
-
-def training_rows(federation: Federation, place: int, intercept: bool) -> Array:
-    """A client's training samples (or positions), with a column of ones for an intercept."""
-    mine = slice(federation.starts[place], federation.starts[place + 1])
-    x = federation.features[mine][federation.split[mine] == 0]
+def training_rows(federation: Federation, intercept: bool) -> Array:
+    """The training samples (or positions), with a column of ones for an intercept."""
+    x = federation.features[federation.split == 0]
     return append_ones(
         x.reshape(-1, federation.dimension)[:MOST_ROWS].astype(np.float64), intercept
     )
@@ -189,9 +178,12 @@ def columns_out_of_scale(federation: Federation) -> dict[str, float]:
 
 def column_sizes(federation: Federation) -> NDArray[np.float64]:
     """The root of the mean square of each column over training samples."""
-    x = federation.features[federation.split == 0].reshape(-1, federation.dimension)
-    squares = np.einsum("nd,nd->d", x, x, dtype=np.float64, casting="unsafe")
-    return np.asarray(np.sqrt(squares / max(len(x), 1)))
+    squares, count = np.zeros(federation.dimension), 0
+    for block in federation.blocks():
+        x = block.features[block.split == 0].reshape(-1, federation.dimension)
+        squares += np.einsum("nd,nd->d", x, x, dtype=np.float64, casting="unsafe")
+        count += len(x)
+    return np.asarray(np.sqrt(squares / max(count, 1)))
 
 
 NEAR = 0.01  # an excess up to here is as good as none
@@ -244,6 +236,8 @@ def solve_exactly(
         return None
     if not is_cheap(federation, protocol.intercept):
         return None
+    if isinstance(federation, ShardedFederation):
+        federation = federation.take(range(len(federation)))
     alone = algorithm.shares_nothing
     pooled = float("nan") if alone else pooled_minimum(federation, protocol.intercept)
     spread = spread_of(federation)
@@ -263,6 +257,8 @@ def is_cheap(federation: Federation, intercept: bool) -> bool:
     """Whether exact solutions are cheap: values to predict, a row per sample, not too many."""
     if federation.classes is not None or federation.sequences:
         return False
+    if isinstance(federation, ShardedFederation) and federation.bytes > BLOCK_BYTES:
+        return False  # it would not fit where a block does
     d = federation.dimension + intercept
     counts = federation.counts("train").astype(float)
     narrow = np.minimum(counts, d)
@@ -340,15 +336,16 @@ def pooled_sums(federation: Federation, protocol: Protocol) -> GramSums:
     >>> pooled_sums(pair, TEXT).solve(shared_ridge=0.25).ravel().round(12).tolist()
     [0.0, 0.5, 0.0, 0.5]
     """
-    rows = np.flatnonzero(federation.split == 0)
     side = federation.dimension + protocol.intercept
     gram, cross, count = np.zeros((side, side)), np.zeros((side, federation.outputs)), 0
-    for first in range(0, len(rows), ROWS):
-        part = rows[first : first + ROWS]
-        D = batch_of(federation, part, protocol.intercept, protocol.count_padding, np.float64)
-        real = D.weights > 0
-        X, Y = D.X[real], D.Y[real]
-        gram, cross, count = gram + X.T @ X, cross + X.T @ Y, count + len(X)
+    for block in federation.blocks():
+        rows = np.flatnonzero(block.split == 0)
+        for first in range(0, len(rows), ROWS):
+            part = rows[first : first + ROWS]
+            D = batch_of(block, part, protocol.intercept, protocol.count_padding, np.float64)
+            real = D.weights > 0
+            X, Y = D.X[real], D.Y[real]
+            gram, cross, count = gram + X.T @ X, cross + X.T @ Y, count + len(X)
     return GramSums(count, gram, cross, protocol.intercept)
 
 
@@ -361,12 +358,12 @@ def cluster_starts(
     W = np.asarray(first_head(federation, protocol, seed, np.float64))
     order = np.argsort(mix_hash(seed, START, federation.identities), kind="stable")
     counts = federation.counts("train")
-    asked = [federation.clients[place] for place in order[counts[order] > 0][:ASKED]]
+    asked = federation.take(order[counts[order] > 0][:ASKED])
     told = (protocol.intercept, protocol.count_padding, np.float64)
     gradients = np.stack(
         [
-            gradient(W, batch_of(federation, federation.rows(name, "train"), *told)).ravel()
-            for name in asked
+            gradient(W, batch_of(asked, asked.rows(name, "train"), *told)).ravel()
+            for name in asked.clients
         ]
     )
     groups = group_by_angle(gradients - gradients.mean(0), min(clusters, len(asked)))

@@ -26,14 +26,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import ScoreStage
-from fedasym.algorithms.registry import REGISTRY
+from fedasym.algorithms.registry import REGISTRY, SHARES
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, pool_shares
 from fedasym.core.runtime import write_file
 from fedasym.data.federation import Federation
 from fedasym.results import Result
 
-SHARES = "fedavg_share"  # whose correction is that of label shift
 SHRINKAGES = (0.0, 3.0, 10.0, 30.0, 100.0)  # samples' worth of no shift; None: features stay
 Option = TypeVar("Option")
 Flags = NDArray[np.bool_]

@@ -12,21 +12,15 @@ at the other. Points are trees of arrays, combined by `blend`.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, nullcontext
-from functools import partial
 from typing import Any, NamedTuple
-from weakref import WeakKeyDictionary
 
 import jax
 import jax.numpy as jnp
 import numpy as np
-from jax import Array, device_put, lax
+from jax import Array, lax
 from numpy.typing import NDArray
-
-from fedasym.data.federation import Federation
-from fedasym.training.settings import Protocol
-from fedasym.training.twin import personal_rows, pooled_shares
 
 
 class RowTable(NamedTuple):
@@ -78,8 +72,6 @@ class Sizes(NamedTuple):
 
 
 SHORT = "bfloat16"  # features and outputs of sequences, whose traffic bounds the speed
-KeptTables = dict[tuple[object, ...], Any]
-_TABLES: WeakKeyDictionary[Federation, KeptTables] = WeakKeyDictionary()
 
 
 @contextmanager
@@ -94,165 +86,6 @@ def numbers_as(precision: str) -> Iterator[str]:
     shortened = precision in ("mixed", SHORT)
     with wide, jax.default_matmul_precision("default" if shortened else "highest"):
         yield "float32" if shortened else precision
-
-
-def pack(
-    federation: Federation, splits: Sequence[int], protocol: Protocol, precision: str, width: int
-) -> tuple[Packed, Sizes]:
-    """The packed federation, kept on the device while it lives; `width` 0: no Gram matrices.
-
-    splits: numbers of reshuffles to be packed instead of the federation's own split.
-    """
-    kept = _TABLES.setdefault(federation, {})
-    key = (protocol.intercept, protocol.count_padding, precision, *jnp.zeros(()).devices())
-    if splits:
-        if (*key, "samples") not in kept:
-            kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
-        data, sizes = stack_splits(kept[*key, "samples"], federation, splits)
-        dealt = [federation.resplit(number, fractions=None) for number in splits]
-        data = data._replace(
-            personal=own_rows(federation, protocol, np.dtype(precision)),
-            shares=class_shares(dealt, protocol, precision),
-        )
-        grams = all_grams(data.training, width) if width else None
-        return data._replace(grams=grams), sizes
-    if key not in kept:
-        kept[key] = pack_split(federation, protocol, np.dtype(precision))
-    data, sizes = kept[key]
-    if not width:
-        return data, sizes
-    if (*key, width) not in kept:
-        kept[*key, width] = all_grams(data.training, width)
-    return data._replace(grams=kept[*key, width]), sizes
-
-
-def pack_split(
-    federation: Federation, protocol: Protocol, dtype: np.dtype[Any]
-) -> tuple[Packed, Sizes]:
-    """Sort the rows, append the constant feature of an intercept, copy to the device."""
-    train, validation, test = sizes_of(federation)
-    parts = zip(rows_of(federation), (train, validation + test), strict=True)
-    training, tested = (table(federation, protocol, dtype, *part) for part in parts)
-    numbers = (put_on_device(counts.astype(np.int32)) for counts in (train, validation, test))
-    data = Packed(training, tested, *numbers)
-    own = own_rows(federation, protocol, dtype)
-    shares = class_shares([federation], protocol, dtype.name)
-    return data._replace(personal=own, shares=shares), Sizes(train, validation + test)
-
-
-def class_shares(
-    federations: Sequence[Federation], protocol: Protocol, precision: str
-) -> Array | None:
-    """The pooled shares of the classes in each split; outputs that only fill a shape have 1."""
-    first = federations[0]
-    if first.classes is None:
-        return None
-    shares = np.ones((len(federations), padded_size(first.outputs, precision)))
-    for place, each in enumerate(federations):
-        shares[place, : first.outputs] = pooled_shares(each, protocol)
-    wide = "float64" if precision == "float64" else "float32"
-    return put_on_device(shares.astype(wide))
-
-
-def rows_of(federation: Federation) -> tuple[NDArray[np.intp], NDArray[np.intp]]:
-    """The rows that train, and those that are tested: by client, then validation before test."""
-    order = np.lexsort((federation.split, federation.owner))
-    trains = federation.split[order] == 0
-    return order[trains], order[~trains]
-
-
-def sizes_of(federation: Federation) -> list[NDArray[np.int64]]:
-    """(m,) samples that train, validate and test."""
-    kinds = ("train", "validation", "test")
-    return [np.asarray(federation.counts(name), np.int64) for name in kinds]
-
-
-def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> RowTable:
-    """Every sample on the device, whatever it serves for."""
-    counts = np.bincount(federation.owner, minlength=len(federation.clients))
-    return table(federation, protocol, dtype, np.arange(len(federation.owner)), counts)
-
-
-def stack_splits(
-    samples: RowTable, federation: Federation, splits: Sequence[int]
-) -> tuple[Packed, Sizes]:
-    """Reshuffles of training and validation samples, of equal counts, laid out as more clients."""
-    train, validation, test = sizes_of(federation)
-    dealt = [rows_of(federation.resplit(number, fractions=None)) for number in splits]
-    many = len(splits)
-    training, tested = (
-        samples._replace(
-            first=row_starts(np.tile(counts, many)), order=pad_rows(np.concatenate(rows), counts)
-        )
-        for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)
-    )
-    counted = (train, validation, test)
-    numbers = (put_on_device(np.tile(counts, many).astype(np.int32)) for counts in counted)
-    return Packed(training, tested, *numbers), Sizes(train, validation + test)
-
-
-def put_on_device(array: NDArray[Any]) -> Array:
-    """An array of the host where programs find it; `jnp.asarray` compiles one for every shape."""
-    placed: Array = device_put(array)
-    return placed
-
-
-def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:
-    """The rows of a head that may differ between clients, with those that only fill its shape."""
-    rows = personal_rows(federation, protocol.intercept)
-    if rows is None:
-        return None
-    missing = padded_size(len(rows), dtype.name) - len(rows)
-    return put_on_device(np.concatenate([rows, np.ones((missing, 1), bool)]))
-
-
-def row_starts(counts: NDArray[np.int64]) -> Array:
-    """Where each client begins."""
-    return put_on_device((np.cumsum(counts) - counts).astype(np.int32))
-
-
-def pad_rows(array: NDArray[Any], counts: NDArray[np.int64]) -> Array:
-    """Rows on the device with slack behind them, for the last slice or block to run into."""
-    slack = 2 * int(counts.max()) + 8
-    return put_on_device(np.concatenate([array, np.zeros((slack, *array.shape[1:]), array.dtype)]))
-
-
-def table(
-    federation: Federation,
-    protocol: Protocol,
-    dtype: np.dtype[Any],
-    rows: NDArray[np.intp],
-    counts: NDArray[np.int64],
-) -> RowTable:
-    """Some rows on the device."""
-    features = federation.features[rows].astype(dtype)
-    if protocol.intercept:
-        features = np.concatenate([features, np.ones_like(features[..., :1])], axis=-1)
-    missing = padded_size(features.shape[-1], dtype.name) - features.shape[-1]
-    if missing:
-        filling = np.zeros((*features.shape[:-1], missing), dtype)
-        features = np.concatenate([features, filling], axis=-1)
-    mask = None if protocol.count_padding else federation.mask
-    labels = federation.labels[rows].astype(np.int32 if federation.classes else dtype)
-    real = None if mask is None else pad_rows(mask[rows], counts)
-    return RowTable(pad_rows(features, counts), pad_rows(labels, counts), real, row_starts(counts))
-
-
-def padded_size(size: int, precision: str) -> int:
-    """Features or outputs as a head stores them: short numbers by eights, lest they be copied."""
-    return -(-size // 8) * 8 if precision == SHORT else size
-
-
-@partial(jax.jit, static_argnames=("width",))
-def all_grams(training: RowTable, width: int) -> Array:
-    """X X' of every client's training rows; kept for runs of any precision, so exact."""
-
-    def gram(start: Array) -> Array:
-        x = training.read(training.features, start, width)
-        return jnp.matmul(x, x.T, precision=jax.lax.Precision.HIGHEST)
-
-    products: Array = jax.lax.map(gram, training.first, batch_size=64)
-    return products
 
 
 Point = Any  # a matrix, or a Coordinates: what moves in a Space

@@ -29,11 +29,12 @@ from fedasym.core.numbers import (
     share_worse,
 )
 from fedasym.data.federation import Federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.results import Result
 from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.privacy import PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
-from fedasym.training.storage import Roster, read_history, write_history
+from fedasym.training.storage import Roster, read_history, write_client_columns, write_history
 from fedasym.training.wording import (
     COLUMNS,
     client_notes,
@@ -228,7 +229,16 @@ class History(Result):
 
         samples: training samples. tested: test predictions; without any, numbers are NaN. gain: the
         personal model's accuracy above the shared one's; in regression the loss below.
+        `client_columns` has the same as arrays, for many clients.
         """
+        held = {name: values.tolist() for name, values in self.client_columns(round).items()}
+        return [
+            {"client": client} | {name: values[i] for name, values in held.items()}
+            for i, client in enumerate(self.federation.clients)
+        ]
+
+    def client_columns(self, round: int | None = None) -> dict[str, NDArray[Any]]:
+        """What `clients` says, an array with an entry per client for each of its numbers."""
         evaluated = [int(each) for each in self.rounds]
         if round is not None and round not in evaluated:
             known = ", ".join(map(str, evaluated))
@@ -246,11 +256,20 @@ class History(Result):
             columns = {"accuracy": theirs, "shared_accuracy": self._if_shared(own)} | columns
         with np.errstate(invalid="ignore"):  # two infinite losses
             columns["gain"] = self._if_shared(theirs - own)
-        held = {"samples": self.federation.counts("train"), "tested": tested, **columns}
-        return [
-            {"client": client} | {name: values[i].item() for name, values in held.items()}
-            for i, client in enumerate(self.federation.clients)
-        ]
+        return {"samples": self.federation.counts("train"), "tested": tested, **columns}
+
+    def write_clients(self, path: str | Path, round: int | None = None) -> Path:
+        """Write what `clients` says to a Parquet file, a row per client; returns where it is.
+
+        >>> import tempfile, polars, fedasym as fa
+        >>> rows, labels = [[0.0], [1.0]] * 4, [1.0, 3.0] * 4
+        >>> clients = fa.Federation.from_arrays(rows, labels, clients=list("aaaabbbb"))
+        >>> run = fa.train("ftfa", clients, rounds=20, evaluate_every=0)
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     polars.read_parquet(run.write_clients(folder + "/clients.parquet")).columns[:3]
+        ['client', 'samples', 'tested']
+        """
+        return write_client_columns(path, self.federation.clients, self.client_columns(round))
 
     def decompose(self) -> Decomposition:
         """The gain of the personal models over the shared one after the last evaluated round, split
@@ -273,7 +292,7 @@ class History(Result):
         if isinstance(self.federation, Roster):
             assert self.heads is not None
             return np.asarray(self.heads[self.federation.place(client)])
-        self.federation.rows(client)  # refuses a client that is not there
+        self.federation.place(client)  # refuses a client that is not there
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
         start = self.shared
         if start is None:
@@ -332,8 +351,12 @@ class History(Result):
         return Histories((self,)).plot(path)
 
     def to_json(self) -> str:
-        """Full precision: configuration, statistics by round, and counts [round][client][split]."""
+        """Full precision: configuration, statistics by round, and counts [round][client][split]; of
+        clients on disk how many there are, and totals over all.
+        """
         counted = ("correct", "losses", "shared_correct", "shared_losses")
+        if many := isinstance(self.federation, ShardedFederation):
+            counted = ()  # write_clients has them
         held = {
             "algorithm": self.algorithm.name,
             "settings": named_settings(self.settings, self.algorithm),
@@ -342,9 +365,9 @@ class History(Result):
             "task": self.task,
             "rounds": np.asarray(self.rounds).tolist(),
             "statistics": {name: json_value(getattr(self, name)) for name in COLUMNS[self.task]},
-            "clients": np.asarray(self.federation.clients).tolist(),
+            "clients": len(self.totals) if many else list(self.federation.clients),
             "splits": ["validation", "test"],
-            "totals": np.asarray(self.totals).tolist(),
+            "totals": np.asarray(self.totals.sum(0) if many else self.totals).tolist(),
             **{name: json_value(getattr(self, name)) for name in counted},
             "diverged": self.diverged,
             "interrupted": self.interrupted,

@@ -22,11 +22,12 @@ from fedasym.training.privacy import PrivateRounds, draw_noise, plan_private_rou
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
 
 if TYPE_CHECKING:
-    from fedasym.data.federation import Federation
-    from fedasym.training.heads import Sizes
+    from fedasym.training.heads import Packed
+    from fedasym.training.loaders import Loader
     from fedasym.training.runner import Draw, RunWork
 
 Rows = NDArray[np.int32]
+HASHES = 2**21  # of clients that are drawn from at a time
 
 
 def cohorts(seed: int, identities: Words, rounds: int, cohort: int, first: int = 0) -> Rows:
@@ -36,12 +37,26 @@ def cohorts(seed: int, identities: Words, rounds: int, cohort: int, first: int =
     >>> drawn.shape, bool((drawn[:, 0] != drawn[:, 1]).all())
     ((3, 2), True)
     """
-    ranks = mix_hash(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
     last = min(cohort, len(identities)) - 1
-    drawn = np.argpartition(ranks, last, axis=1)[:, :cohort]
-    # by hash: the same for any order of the clients
-    order = np.argsort(np.take_along_axis(ranks, drawn, axis=1), axis=1)
-    return np.take_along_axis(drawn, order, axis=1).astype(np.int32)
+    found = []
+    for some in few_rounds(first, rounds, len(identities)):
+        ranks = mix_hash(seed, COHORT, some[:, None], identities[None])
+        drawn = np.argpartition(ranks, last, axis=1)[:, :cohort]
+        # by hash: the same for any order of the clients
+        order = np.argsort(np.take_along_axis(ranks, drawn, axis=1), axis=1)
+        found.append(np.take_along_axis(drawn, order, axis=1).astype(np.int32))
+    return np.concatenate(found) if found else np.empty((0, last + 1), np.int32)
+
+
+def few_rounds(first: int, rounds: int, clients: int) -> Iterator[NDArray[np.intp]]:
+    """Rounds `first` to `rounds` - 1, as many at a time as there is memory for all clients' hashes.
+
+    >>> [some.tolist() for some in few_rounds(0, 5, clients=HASHES // 2)]
+    [[0, 1], [2, 3], [4]]
+    """
+    size = max(HASHES // max(clients, 1), 1)
+    for start in range(first, rounds, size):
+        yield np.arange(start, min(start + size, rounds))
 
 
 def draw_private_cohorts(
@@ -61,14 +76,19 @@ def draw_private_cohorts(
 
 def draw_by_chance(size: int, seed: int, identities: Words, rounds: int, first: int) -> Rows:
     """Poisson cohorts: each client by itself, with probability size/clients; -1 fills up rows."""
-    ranks = mix_hash(seed, COHORT, np.arange(first, rounds)[:, None], identities[None])
-    taken = ranks / 2.0**64 * len(identities) < size
-    if size >= len(identities):  # the largest hashes are rounded up to 1
-        taken[:] = True
-    width = int(taken.sum(1).max(initial=1))
-    order = np.argsort(np.where(taken, ranks, np.uint64(2**64 - 1)), axis=1, kind="stable")
-    kept = np.take_along_axis(taken, order, axis=1)
-    return np.where(kept, order, -1)[:, :width].astype(np.int32)
+    found: list[NDArray[np.intp]] = []
+    for round_ in range(first, rounds):
+        ranks = mix_hash(seed, COHORT, round_, identities)
+        taken = ranks / 2.0**64 * len(identities) < size
+        if size >= len(identities):  # the largest hashes are rounded up to 1
+            taken[:] = True
+        members = np.flatnonzero(taken)
+        found.append(members[np.argsort(ranks[members], kind="stable")])
+    width = max((len(members) for members in found), default=1)
+    drawn = np.full((len(found), max(width, 1)), -1, np.int32)
+    for row, members in zip(drawn, found, strict=True):
+        row[: len(members)] = members
+    return drawn
 
 
 def room_for_cohorts(private: PrivateRounds, clients: int, largest: int) -> int:
@@ -311,7 +331,7 @@ def round_width(size: int) -> int:
 
 def groups(sizes: Integers, many: bool = False) -> list[NDArray[np.intp]]:
     """Clients in at most `GROUPS` (or `MANY`) groups of like size, so that little is padded."""
-    widths = np.array([round_width(size) for size in sizes])
+    widths = np.maximum(-(-np.asarray(sizes, np.int64) // 8) * 8, round_width(0))
     levels, counts = np.unique(widths, return_counts=True)
     below = np.concatenate([[0], np.cumsum(counts)])
     # by the number of levels in some groups: what they cost, and where each ends
@@ -346,35 +366,29 @@ def count_fitting(memory: float, each: float, most: int) -> int:
     return -(-most // -(-most // fits))
 
 
-def count_tested(federation: Federation, mask: NDArray[np.bool_] | None) -> NDArray[np.int64]:
-    """(m, 2) predictions that count in validation and test: samples, or real positions."""
-    positions = federation.features.shape[1] if federation.sequences else 1
-    each = np.full(len(federation.split), positions) if mask is None else mask.sum(1)
-    m = len(federation.clients)
-    split = federation.split
-    owner = federation.owner
-    sides = [np.bincount(owner, weights=each * (split == side), minlength=m) for side in (1, 2)]
-    return np.stack(sides, axis=1).astype(np.int64)
-
-
-ROUNDS = 25  # rounds handed to a program at a time
-Plan = tuple[Rows, Rows, NDArray[np.floating]]  # members, rows and shares by round and seed
+ROUNDS = 25  # rounds handed to a program at a time, unless their clients are too many
+# samples, and members, rows and shares by round and seed
+Plan = tuple["Packed", Rows, Rows, NDArray[np.floating]]
 
 
 class Schedule:
     """Cohorts and batches of a server stage, seed by seed."""
 
     def __init__(
-        self, work: RunWork, server: ServerWork, sizes: Sizes, seeds: Sequence[int]
+        self, work: RunWork, server: ServerWork, loader: Loader, seeds: Sequence[int], together: int
     ) -> None:
-        self.work, self.server, self.sizes = work, server, sizes
-        self.able = np.flatnonzero(sizes.training)  # only clients with training samples are drawn
+        """together: draws side by side."""
+        self.work, self.server, self.loader, self.sizes = work, server, loader, loader.sizes
+        # only clients with training samples are drawn
+        self.able = np.flatnonzero(self.sizes.training)
         self.steps = server.local_steps * server.stage.batches
         self.drawn: dict[int, tuple[Rows, Rows]] = {}
         self.live: dict[int, NDArray[np.bool_]] = {}  # where a private cohort has a client
         self.cohort = server.cohort
         if server.private is not None:
             self.draw_privately(server.private, list(dict.fromkeys(seeds)))
+        # rounds handed to a program at a time
+        self.span = loader.count_rounds(ROUNDS, self.cohort * together)
 
     def members(self, seed: int) -> tuple[Rows, Rows]:
         """(rounds, cohort) drawn clients and their turns."""
@@ -429,9 +443,9 @@ class Schedule:
         """All rounds in pieces that end at tests; the next is planned while the caller computes."""
         ends = sorted({0, *self.server.evaluated})
         spans = [
-            (at, min(at + ROUNDS, end))
+            (at, min(at + self.span, end))
             for start, end in pairwise(ends)
-            for at in range(start, end, ROUNDS)
+            for at in range(start, end, self.span)
         ]
         with ThreadPoolExecutor(1) as planner:
             waiting = [planner.submit(self.piece, draws, *span) for span in spans[:1]]
@@ -442,7 +456,9 @@ class Schedule:
                 yield start, stop, plan
 
     def piece(self, draws: Sequence[Draw], start: int, stop: int) -> Plan:
-        """Members, rows and shares of rounds `start` to `stop`, filled up to `ROUNDS` rounds."""
+        """Samples, members among these, rows and shares of rounds `start` to `stop`, filled up to
+        `span` rounds.
+        """
         drawn, rows, shares = [], [], []
         for seed, split in draws:
             members, turn = (array[start:stop] for array in self.members(seed))
@@ -451,12 +467,13 @@ class Schedule:
             drawn.append(self.of_split(members, split))
             rows.append(planned.reshape(*members.shape, *planned.shape[1:]))
             shares.append(self.shares(seed, members, start, stop))
-        fill = [(0, ROUNDS - (stop - start))]
-        stacked = (np.stack(arrays, axis=1) for arrays in (drawn, rows, shares))
+        fill = [(0, self.span - (stop - start))]
+        data, places = self.loader.cohorts(np.stack(drawn, axis=1))
+        stacked = (places, *(np.stack(arrays, axis=1) for arrays in (rows, shares)))
         members, rows_, shares_ = (
             np.pad(array, fill + [(0, 0)] * (array.ndim - 1)) for array in stacked
         )
-        return members, rows_, shares_.astype(self.work.precision)
+        return data, members, rows_, shares_.astype(self.work.precision)
 
     def shares(self, seed: int, members: Rows, start: int, stop: int) -> NDArray[np.floating]:
         """What drawn clients count in the average: by samples; alike where it is private."""
@@ -468,13 +485,13 @@ class Schedule:
     def noise(
         self, draws: Sequence[Draw], start: int, stop: int
     ) -> tuple[NDArray[np.floating], NDArray[np.floating]]:
-        """Standard normal noise of private rounds `start` to `stop`, filled up to `ROUNDS`: of the
+        """Standard normal noise of private rounds `start` to `stop`, filled up to `span`: of the
         sums of moves, (rounds, seeds, d, outputs), and of the counts of short ones.
         """
         work = self.work
         real = (work.federation.dimension + work.protocol.intercept, work.federation.outputs)
-        sums = np.zeros((ROUNDS, len(draws), work.features, work.outputs), work.precision)
-        counts = np.zeros((ROUNDS, len(draws)), work.precision)
+        sums = np.zeros((self.span, len(draws), work.features, work.outputs), work.precision)
+        counts = np.zeros((self.span, len(draws)), work.precision)
         for at, draw in enumerate(draws):
             for i, r in enumerate(range(start, stop)):
                 sums[i, at, : real[0], : real[1]], counts[i, at] = draw_noise(draw.seed, r, real)
@@ -492,7 +509,7 @@ class Schedule:
             members = self.members(draw.seed)[0]
             places.append(np.searchsorted(np.unique(members), members[start:stop]))
         slots = np.stack(places, axis=1).astype(np.int32)
-        return np.pad(slots, [(0, ROUNDS - (stop - start)), (0, 0), (0, 0)])
+        return np.pad(slots, [(0, self.span - (stop - start)), (0, 0), (0, 0)])
 
     def slots_of(self, draws: Sequence[Draw], members: Integers) -> Rows:
         """(seeds, members): where clients are among all ever drawn; others share the last place."""

@@ -6,9 +6,9 @@ Programs are dispatched without waiting: while one piece is computed, the next o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, mix_hash
 from fedasym.training.convergence import cluster_starts, pooled_sums
-from fedasym.training.heads import Packed, pack, padded_size, put_on_device
+from fedasym.training.loaders import Block, open_loader, padded_size, put_on_device
 from fedasym.training.plans import (
     COPIES,
     KEEP,
@@ -285,12 +285,64 @@ def take_trajectories(array: Array, places: Sequence[int]) -> Array:
     return array if len(places) == array.shape[1] else array[:, np.array(places)]
 
 
+class Question:
+    """What is asked of all clients, block by block, and its answer once all are asked."""
+
+    def __init__(
+        self, ask: Callable[..., list[ScoredPart]], rates: Sequence[Sized], clients: int
+    ) -> None:
+        """rates: (trajectories, configurations)."""
+        self.asked, self.shape, self.clients = ask, (len(rates), len(rates[0])), clients
+        self.waiting: list[ScoredPart] = []
+        self.everyone: Scores | None = None
+
+    def ask(self, block: Block) -> None:
+        """Ask a block's clients; those before must have answered by then, so that two are at work
+        at most.
+        """
+        before, self.waiting = self.waiting, self.asked(block=block)
+        self.take_down(before)
+
+    def answer(self) -> Scores:
+        """The scores of all clients; waits for them."""
+        self.take_down(self.waiting)
+        self.waiting = []
+        assert self.everyone is not None
+        return self.everyone
+
+    def take_down(self, parts: Sequence[ScoredPart]) -> None:
+        """Wait for these answers, and keep them where all of them are."""
+        for members, some, scores in parts:
+            found = np.asarray(scores)
+            if self.everyone is None:
+                shape = (len(found), self.clients, *self.shape, *found.shape[4:])
+                self.everyone = np.empty(shape, found.dtype)
+            part = found[:, : len(members), :, : some.stop - some.start]
+            self.everyone[:, members, :, some] = part
+
+
+def members_within(group: NDArray[np.intp], block: Block) -> NDArray[np.intp]:
+    """Those of a group, in order, that are in a block."""
+    low, high = np.searchsorted(group, (block.first, block.last))
+    return group[low:high]
+
+
 class Tester:
     """Dispatches client stages from shared models, in pieces that fit memory."""
 
-    def __init__(self, work: RunWork, schedule: Schedule, data: Packed) -> None:
-        self.work, self.schedule, self.data = work, schedule, data
+    def __init__(self, work: RunWork, schedule: Schedule) -> None:
+        self.work, self.schedule = work, schedule
         self.server, self.sizes = schedule.server, schedule.sizes
+
+    @cached_property
+    def still_groups(self) -> list[NDArray[np.intp]]:
+        """Clients by the size of their tests."""
+        return groups(self.sizes.tested)
+
+    @cached_property
+    def moving_groups(self) -> list[NDArray[np.intp]]:
+        """Clients by the size of their training."""
+        return groups(self.sizes.training, self.work.many_groups)
 
     def dispatch(
         self,
@@ -301,12 +353,18 @@ class Tester:
         memory: Memory | None = None,
         clips: Clips | None = None,
     ) -> Collect:
-        """Start testing after these rounds; the answer waits for the scores and stores them."""
-        kept = self.scores(KEEP, slab.draws, shared, [[STILL]] * len(slab.trajectories), rounds[:1])
+        """Start testing after these rounds; the answer waits for the scores and stores them.
+
+        All that is asked of a block of clients is asked while it is there.
+        """
+        still = [[STILL]] * len(slab.trajectories)
+        m = len(self.sizes.training)
+        kept = Question(partial(self.scores, KEEP, slab.draws, shared, still, rounds[:1]), still, m)
+        asked = [kept]
         measured: list[tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]] = []
         for stages, places in join_stages(slab, alone=self.server.alone):
             if stages == [KEEP] and not self.begins_elsewhere:
-                measured.append((stages, places, [partial(take_scores, kept, places)]))
+                measured.append((stages, places, [partial(take_scores, kept.answer, places)]))
                 continue
             longest = max(stages, key=lambda stage: stage.epochs or 0)
             numbers = correction_numbers(stages)
@@ -322,10 +380,11 @@ class Tester:
                 mine = jax.tree.map(
                     lambda leaf, at=places: take_trajectories(leaf, at), memory.clients
                 )
-                answer = self.kept_scores(
-                    slab.draws, wanted, mine, rates, rounds[-1], longest, numbers
-                )
-                measured.append((stages, places, [answer]))
+                told = (slab.draws, wanted, mine, rates, rounds[-1], longest, numbers)
+                one = [each[:1] for each in rates]
+                question = Question(partial(self.kept_scores, *told), one, m)
+                asked.append(question)
+                measured.append((stages, places, [question.answer]))
                 continue
             # alone, passes go on from round to round; a few steps begin anew in each
             moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
@@ -335,16 +394,21 @@ class Tester:
                 common = jax.tree.map(
                     lambda leaf, at=places: take_trajectories(leaf, at), memory.server
                 )
-            scores = [
-                self.scores(longest, slab.draws, wanted, rates, moment, passes, numbers, common)
+            told_too = (longest, slab.draws, wanted, rates)
+            questions = [
+                Question(partial(self.scores, *told_too, moment, passes, numbers, common), rates, m)
                 for moment in moments
             ]
-            measured.append((stages, places, scores))
+            asked += questions
+            measured.append((stages, places, [question.answer for question in questions]))
+        for block in self.schedule.loader.blocks():
+            for question in asked:
+                question.ask(block)
 
         def collect(outcomes: list[list[RunOutcome]]) -> None:
             heads = self.real(shared)
             broken = np.asarray(diverged)
-            common = kept()
+            common = kept.answer()
             self.collect_clips(slab, clips, outcomes)
             for stages, places, scores in measured:
                 answers = np.concatenate([answer() for answer in scores], axis=4)
@@ -410,40 +474,29 @@ class Tester:
         round_: int,
         client: ClientWork,
         numbers: Sequence[Numbers],
-    ) -> Callable[[], Scores]:
-        """Dispatch clients' kept models by group and piece; the answer waits for all of them."""
+        block: Block,
+    ) -> list[ScoredPart]:
+        """Dispatch the kept models of a block's clients, by group and piece."""
         scored = [rates_of(numbers, shared.dtype)] if numbers else []
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values[:, None] for name, values in flat.items()}
         waiting = []
-        for group in groups(self.sizes.tested):
+        for group in self.still_groups:
+            mine = members_within(group, block)
+            if not len(mine):
+                continue
             walk = self.walk(client, group, [round_], None)
-            data = self.data._replace(grams=None)
+            data = block.data._replace(grams=None)
             size = self.piece(walk, len(draws) * len(rates), len(draws), len(group))
-            for members, real in parts(list(group), size):
+            for members, real in parts(mine.tolist(), size):
                 places = np.array(members, np.int32)
-                theirs = np.stack([self.schedule.of_split(places, draw.split) for draw in draws])
+                here = places - block.first
+                theirs = np.stack([self.schedule.of_split(here, draw.split) for draw in draws])
                 slots = self.schedule.slots_of(draws, places)
                 told = (data, shared, kept, theirs, slots, named)
                 scores = examine_kept(walk.program, *told, *scored)
                 waiting.append((places[:real], slice(0, 1), scores))
-        return self.gather(waiting, len(rates), 1)
-
-    def gather(
-        self, waiting: Sequence[ScoredPart], servers: int, columns: int
-    ) -> Callable[[], Scores]:
-        """The scores of all clients, once all parts are there."""
-
-        def answer() -> Scores:
-            first = np.asarray(waiting[0][2])
-            shape = (len(first), len(self.sizes.training), servers, columns, *first.shape[4:])
-            everyone = np.empty(shape, first.dtype)
-            for members, some, found in waiting:
-                part = np.asarray(found)[:, : len(members), :, : some.stop - some.start]
-                everyone[:, members, :, some] = part
-            return everyone
-
-        return answer
+        return waiting
 
     def real(self, shared: Array) -> NDArray[np.floating]:
         """Shared heads without what fills up their shape."""
@@ -472,8 +525,10 @@ class Tester:
         passes: Sequence[int] | None = None,
         numbers: Sequence[Numbers] = (),
         common: Any = None,
-    ) -> Callable[[], Scores]:
-        """Dispatch one client stage by group and piece; the answer waits for all of them.
+        *,
+        block: Block,
+    ) -> list[ScoredPart]:
+        """Dispatch one client stage for a block's clients, by group and piece.
 
         numbers: of the correction of its scores, where it has one. common: what the server keeps,
         where clients begin at a model of that.
@@ -482,11 +537,10 @@ class Tester:
         flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
         named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
         waiting = []
-        for group in (
-            groups(self.sizes.tested)
-            if client.still
-            else groups(self.sizes.training, self.work.many_groups)
-        ):
+        for group in self.still_groups if client.still else self.moving_groups:
+            mine = members_within(group, block)
+            if not len(mine):
+                continue
             walk = self.walk(client, group, rounds, passes)
             if common is not None:
                 elsewhere = replace(walk.program, server=self.server.stage)
@@ -496,9 +550,11 @@ class Tester:
             )
             runs = len(draws) * len(rates) * columns
             # one program with or without
-            data = self.data if walk.program.form == "gram" else self.data._replace(grams=None)
-            for members, real in parts(list(group), self.piece(walk, runs, len(draws), len(group))):
+            data = block.data if walk.program.form == "gram" else block.data._replace(grams=None)
+            size = self.piece(walk, runs, len(draws), len(group))
+            for members, real in parts(mine.tolist(), size):
                 places = np.array(members, np.int32)
+                here = places - block.first
                 rows = np.stack(
                     [
                         self.rows(client, walk, draw.seed, places, group, rounds[-1])
@@ -506,9 +562,9 @@ class Tester:
                     ]
                 )
                 theirs = (
-                    np.stack([self.schedule.of_split(places, draw.split) for draw in draws])
+                    np.stack([self.schedule.of_split(here, draw.split) for draw in draws])
                     if self.work.splits
-                    else places
+                    else here
                 )
                 for some, real_columns in parts(range(len(rates[0])), columns):
                     chosen = {name: values[:, np.array(some)] for name, values in named.items()}
@@ -518,14 +574,13 @@ class Tester:
                     waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
                     done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
                     self.work.report(done, f"testing after round {rounds[-1]}")
-
-        return self.gather(waiting, len(rates), len(rates[0]))
+        return waiting
 
     def held(self, walk: Walk) -> float:
         """Bytes that one run of one client holds."""
         rows = self.work.features if walk.program.form == "head" else walk.program.width
         return (
-            (rows + walk.program.block * self.data.tested.positions)
+            (rows + walk.program.block * self.work.federation.positions)
             * COPIES
             * self.work.bytes_per_output
         )
@@ -560,7 +615,7 @@ class Tester:
             else work.best_form(round_width(largest), steps * stage.gradients, server.batch)
         )
         tested = max(int(self.sizes.tested[group].max()), 1)
-        fits = count_fitting(BLOCK, work.bytes_per_output * self.data.tested.positions, tested)
+        fits = count_fitting(BLOCK, work.bytes_per_output * work.federation.positions, tested)
         sizes = (
             round_width(largest),
             work.machine.together,
@@ -580,7 +635,7 @@ class Tester:
         program = walk.program
         batch = min(self.server.batch, program.width)
         rows = work.features if program.form == "head" else program.width
-        products = walk.steps * batch * self.data.tested.positions * rows * 2 * work.outputs * runs
+        products = walk.steps * batch * work.federation.positions * rows * 2 * work.outputs * runs
         by_memory = (
             work.machine.memory / (self.held(walk) * runs) if work.machine.together else np.inf
         )
@@ -589,7 +644,7 @@ class Tester:
             ROWS / (4 * walk.steps * batch * seeds),
             PIECE[work.machine.together] / products,
         )
-        return count_fitting(fits, 1, most)
+        return count_fitting(fits, 1, min(most, self.schedule.loader.tested_together))
 
     def rows(
         self,
@@ -650,21 +705,16 @@ class Runner:
             max(len(work.splits), 1) * len(counts) * largest**2 * np.dtype(work.precision).itemsize
         )
         cached = form == "gram" and grams < work.machine.memory / 4
-        data, sizes = pack(
-            work.federation, work.splits, work.protocol, work.stored, largest if cached else 0
-        )
-        if server.alone:
-            # nothing is shared, so that every weight is a client's own
-            data = data._replace(personal=None)
+        corrected = any(client.correction for stages in trajectories.values() for client in stages)
+        told = (work.splits, work.protocol, work.stored, largest if cached else 0)
+        loader = open_loader(work.federation, *told, server.alone, corrected)
         task = work.federation.task
         program = Program(
             server.stage, "server_step", task, form, largest, together, classes=work.filled
         )
-        schedule = Schedule(work, server, sizes, [draw.seed for draw in self.draws])
-        tester = Tester(work, schedule, data)
         rows = (
             COPIES * (work.features if form == "head" else largest)
-            + STEP * server.batch * data.training.positions
+            + STEP * server.batch * work.federation.positions
         )
         each = work.bytes_per_output * (
             rows * (server.cohort if together else 1) + 3 * work.features
@@ -673,6 +723,8 @@ class Runner:
             each += work.bytes_per_output * work.features * count_kept(server, len(counts))
         at_a_time = count_fitting(work.machine.close, each, len(trajectories))
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
+        schedule = Schedule(work, server, loader, [draw.seed for draw in self.draws], seeds)
+        tester = Tester(work, schedule)
         for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds):
             for some, real in parts(list(trajectories.items()), at_a_time):
                 slab = Slab(some_seeds, some, real_seeds, real)
@@ -706,7 +758,6 @@ class Runner:
         """
         work = self.work
         schedule = tester.schedule
-        data = tester.data
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
         diverged = diverged_never(shared)
@@ -730,7 +781,7 @@ class Runner:
             if 0 in server.evaluated
             else lambda _: None
         )
-        for start, stop, (drawn, rows, shares) in schedule.pieces(slab.draws):
+        for start, stop, (data, drawn, rows, shares) in schedule.pieces(slab.draws):
             told = (rows, shares, rates, start, stop - start)
             slots = None if memory is None else schedule.slots(slab.draws, start, stop)
             noise = {}

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 import zlib
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
@@ -25,6 +25,7 @@ from fedasym.core.privacy import read_privacy
 from fedasym.core.runtime import refuse_unwritable, replace_file
 from fedasym.data.files import KEY, check_file
 from fedasym.data.samples import owners_of
+from fedasym.data.shards import ClientNames, ShardedFederation
 from fedasym.training.convergence import Exact
 from fedasym.training.privacy import PrivacySpent
 from fedasym.training.settings import Protocol, Settings
@@ -87,6 +88,12 @@ def write_history(history: History, path: str | Path) -> Path:
             f"path is {str(place)!r}: the folder {str(place.parent)!r} does not exist; make it"
             " first"
         )
+    if isinstance(history.federation, ShardedFederation):
+        raise InvalidInput(
+            f"path is {str(place)!r}: the clients are on disk, since there are many, and a saved"
+            " history holds every client's head; write_clients keeps their numbers, and personal"
+            " makes one client's head again"
+        )
     library = import_package("safetensors.numpy", "a .safetensors file")
     arrays = {name: getattr(history, name) for name in (*COUNTED, *OPTIONAL)}
     arrays |= {
@@ -100,6 +107,21 @@ def write_history(history: History, path: str | Path) -> Path:
     about = json.dumps(told | {"sum": checksum(held, told)})
     with refuse_unwritable("path", place), replace_file(place) as fresh:
         fresh.write_bytes(library.save(held, metadata={KEY: about}))
+    return place
+
+
+def write_client_columns(
+    path: str | Path, clients: Sequence[Any], columns: Mapping[str, NDArray[Any]]
+) -> Path:
+    """Numbers by client as a Parquet file."""
+    place = path_of("path", path)
+    if place.suffix != ".parquet":
+        raise InvalidInput(f"path is {str(place)!r}: its name must end in .parquet")
+    pl = import_package("polars", "a .parquet file")
+    named = clients.column if isinstance(clients, ClientNames) else pl.Series(list(clients))
+    frame = pl.DataFrame({"client": named} | {name: pl.Series(c) for name, c in columns.items()})
+    with refuse_unwritable("path", place), replace_file(place) as fresh:
+        frame.write_parquet(fresh)
     return place
 
 

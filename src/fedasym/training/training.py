@@ -407,7 +407,6 @@ def record_history(
     """The outcome of one configuration, seed and split as a history."""
     algorithm, settings = job
     from fedasym.training.convergence import solve_exactly
-    from fedasym.training.plans import count_tested
 
     personal, shared = np.stack(outcome.personal), np.stack(outcome.shared)
     judged = bool(outcome.fitted)
@@ -420,7 +419,7 @@ def record_history(
         exact = solve_exactly(*told, outcome.head)
     if scaled is not None and head is not None:
         head = scaled.restore(head)
-    totals = count_tested(federation, None if protocol.count_padding else federation.mask)
+    totals = federation.counted(protocol.count_padding)
     return History(
         algorithm=algorithm,
         settings=settings,

@@ -23,6 +23,7 @@ from fedasym.algorithms.stages import ServerStage, Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import pool_shares
 from fedasym.data.federation import Federation
+from fedasym.data.shards import check_in_memory
 from fedasym.data.splits import PERSONAL, START, TEST, TRAINING, Integers, Words, mix_hash
 from fedasym.exact.outputs import GramSums
 from fedasym.exact.penalties import covariance_powers
@@ -181,6 +182,7 @@ def scale_by_direction(
             f"{algorithm.name} scales all features together, and some features' weights are the"
             " same for all clients here: train rtfa, or let all weights be personal"
         )
+    check_in_memory(federation, f"{algorithm.name} scales all features")
     d, total = federation.dimension, 0.0
     for name in federation.clients:
         rows = federation.rows(name)
@@ -303,8 +305,11 @@ def own_head(
 
 def pooled_shares(federation: Federation, protocol: Protocol) -> Head:
     """The shares of the classes among all training samples."""
-    rows = np.flatnonzero(federation.split == 0)
-    return pool_shares(class_counts(federation, rows, protocol.count_padding))
+    counts = [
+        class_counts(block, np.flatnonzero(block.split == 0), protocol.count_padding)
+        for block in federation.blocks()
+    ]
+    return pool_shares(np.sum(counts, axis=0))
 
 
 def class_counts(federation: Federation, rows: Integers, padding: bool) -> Head:
@@ -368,9 +373,11 @@ def personal_head(
     pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     needs_memory = algorithm.personal_from_server or algorithm.server.start_models > 0
     if needs_memory and algorithm.server.keeps_client():
+        check_in_memory(federation, f"the rounds of {algorithm.name} are run once more")
         again = run(algorithm, federation, settings, protocol, seed, dtype)
         return next(found.personal[client] for found in again if found.round == round)
-    one = TwinClient(federation, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
+    alone = federation.take([federation.place(client)])
+    one = TwinClient(alone, client, resolve_ridge(settings, algorithm), protocol, seed, dtype)
     return own_head(algorithm, one, np.asarray(shared, dtype), round, pooled=pooled)
 
 

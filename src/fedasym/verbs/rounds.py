@@ -194,7 +194,9 @@ def rounds(
     """
     if task_of(world).metric is not LOSS:
         raise NoFormula(
-            "over rounds there are formulas for the squared loss alone: give a Population"
+            "over rounds there are formulas for the squared loss alone: give a Population. That of"
+            " least-squares heads on one-hot labels is one with the squares of radius, noise and"
+            " norm added up over the classes, and dimension times as many"
         )
     (chosen,) = resolve(algorithm, ridge, maml_step)
     check_shared(chosen)
@@ -372,7 +374,8 @@ def check_budgets(
     """Refuse budgets without their units, and cohorts of more clients than there are."""
     if np.any(given["cohort"] > np.broadcast_arrays(given["cohort"], given["clients"])[1]):
         raise InvalidInput(
-            f"cohort is {number(np.max(given['cohort']))}: it must be at most clients, {clients}"
+            f"cohort is {number(np.max(given['cohort']))}: it must be at most clients,"
+            f" {number(np.min(given['clients']))}"
         )
     if max_bytes is not None:
         bytes_ = floats(max_bytes)

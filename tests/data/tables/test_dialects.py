@@ -237,7 +237,7 @@ def test_the_task_of_a_table(tmp_path, labels, task, line):
 def test_the_task_can_be_said(tmp_path):
     stars = labelled(tmp_path, [1, 2, 3, 4, 5] * 4, task="classification")
     assert stars.classes == (1, 2, 3, 4, 5)
-    assert "as you say" in stars.recipe.describe()
+    assert "as requested" in stars.recipe.describe()
     assert labelled(tmp_path, [0, 1] * 10, task="regression").task == "regression"
     assert labelled(tmp_path, [0, 1, 2] * 10, classes=4).outputs == 4
     with pytest.raises(InvalidInput, match="task is 'regression' while label column 'label' holds"):

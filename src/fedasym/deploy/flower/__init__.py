@@ -255,7 +255,7 @@ def kebab_name(name: str) -> str:
 
 
 ADVISE = "advise"
-ADVICE_RULES = ("intercept", "min-nodes", "timeout")  # those that advice needs
+ADVICE_RULES = ("intercept", "min-nodes", "timeout", "delta")  # those that advice needs
 MODULES = ("client_app.py", "server_app.py", "task.py")
 DATA_COLUMNS = {  # where samples have what; a node's own --node-config goes first
     "label": ("label", "column of the labels"),
@@ -301,6 +301,7 @@ CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items
     "sampling": "of private cohorts: poisson, or fixed, which the same noise protects less",
     "save-every": "rounds after which the server saves its state and the shared head; 0: none",
     "resume": "go on after the last saved round, where there is one",
+    "statistics-epsilon": "privacy budget of the statistics that nodes send; 0: without noise",
     "shared-path": "where the server keeps the shared head",
     "advice-path": "where the server keeps the advice, as JSON",
 }
@@ -436,9 +437,15 @@ def algorithm_file(algorithm: Algorithm, what: str | Algorithm) -> tuple[Path, s
 def config_text(algorithm: Algorithm | None, rules: Mapping[str, Any]) -> str:
     """The run config as TOML, every value with what it means; None: of the advisor's app."""
     if algorithm is None:
-        values: dict[str, Any] = {name: RULES[name] for name in ADVICE_RULES} | {
-            "advice-path": "advice.json"
-        }
+        values: dict[str, Any] = {name: RULES[name] for name in ADVICE_RULES}
+        values |= {"statistics-epsilon": 0.0, "advice-path": "advice.json"}
+        for name, value in rules.items():
+            if name not in values:
+                raise InvalidInput(
+                    f"{name} is {value!r}, which is for training: the advice app has"
+                    f" {', '.join(values)}"
+                )
+        values |= dict(rules)
     else:
         values = default_config(algorithm) | {"shared-path": "shared.safetensors"} | dict(rules)
     own = (

@@ -15,6 +15,10 @@ most a few more than there are features; one summary per client. Where samples a
 models, clients answer twice instead. A node that fails or breaks the rules is named and left out,
 and what it had a part in is done again without it.
 
+With a privacy budget (statistics-epsilon) a node tells its clients' hashes and how many features
+there are, and then two sums to which it has added noise: votes for bounds, and bounded statistics.
+It gives each of them once in a run; nothing is asked again.
+
 The problems are solved side by side, one row each. With g(w) = sum X'(X w - y), the product of the
 normal matrix and a direction p is g(p) - g(0); the features' sums of squares make all directions
 alike long (a diagonal preconditioner).
@@ -28,11 +32,11 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 import numpy as np
-from flwr.app import Context, Message, MessageType, RecordDict
+from flwr.app import ConfigRecord, Context, Message, MessageType, RecordDict
 from flwr.serverapp import Grid
 from numpy.typing import NDArray
 
-from fedasym.advisor import advise
+from fedasym.advisor import advise, advise_sums
 from fedasym.advisor.advice import Advice
 from fedasym.advisor.class_statistics import FIRM_RIDGE, probe_ratios
 from fedasym.advisor.data import LEAST_CLIENTS, ClientData, Coding, federation_parts, position_parts
@@ -40,11 +44,20 @@ from fedasym.advisor.federated import (
     GROUPS,
     PAIR_ROOM,
     PAIRS,
+    POWERS,
+    SENT,
+    STATISTICS,
     ClassSummary,
+    NoisedSums,
     ServerMessage,
+    add_statistics,
+    add_votes,
     answer_again,
+    choose_bounds,
     first_variances,
     group_of,
+    measure_client,
+    split_budget,
     summarise_classes,
     summarise_clients,
 )
@@ -52,6 +65,8 @@ from fedasym.advisor.moments import PROBE_VECTORS
 from fedasym.advisor.statistics import Summary
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import flag
+from fedasym.core.privacy import Privacy
 from fedasym.core.runtime import write_text
 from fedasym.data.federation import Federation
 from fedasym.data.samples import identities_of
@@ -83,6 +98,7 @@ from fedasym.deploy.flower.roster import (
     log_troubles,
     sort_replies,
 )
+from fedasym.training.privacy import draw_secret_noise
 
 ProblemRows = NDArray[np.float64]  # (problems, d)
 CLOSE = 1e-8  # of the first residual's length: far below the noise of any estimate
@@ -130,7 +146,8 @@ CLASS_VECTORS = ("single", "expected", "total", "counts", "right")  # beside the
 NOBODY = -1.0  # in place of a share of no samples: messages hold numbers
 # the names of what the server sends
 MODELS_KEY, LIVE_KEY, GROUPS_KEY, TOLD_KEY = ("models", "live", "groups", "told")
-RATIOS_KEY = "ratios"
+RATIOS_KEY, BOUNDS_KEY = "ratios", "bounds"
+ANSWERED = "statistics"  # in a node's state: what it has told of them
 
 
 def introduce_samples(message: Message, context: Context, load: Load) -> Message:
@@ -138,20 +155,31 @@ def introduce_samples(message: Message, context: Context, load: Load) -> Message
     a recipe; the node's log has the names.
     """
     federation = load(context, read_asked(message.content))
+    private = read_statistics_budget(context.run_config) is not None
     if isinstance(federation, TableAnswer):
+        if private:
+            raise NodeFault(
+                Fault.UNFIT_DATA,
+                "statistics-epsilon is given, and the columns of a table are prepared from sums"
+                " without noise: give features as numbers, in a .safetensors or .npz file",
+            )
         return reply_for_recipe(message, federation)
     data = training_data(federation, context)
-    power = sum((X**2).sum(0) for X, _ in data)
     for part, name in zip(data.parts, client_hashes(data), strict=True):
         log.info("Client %r is known to the server as %s", part.name, name)
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
-    told |= {"clients": client_hashes(data), "samples": data.sizes.tolist()}
+    power, sizes = np.ones(data.dimension), np.ones(len(data.parts), int)  # which say nothing
+    if not private:
+        power, sizes = sum((X**2).sum(0) for X, _ in data), data.sizes
+    told |= {"clients": client_hashes(data), "samples": sizes.tolist()}
     told |= {"classes": len(federation.classes or ())}
     return Message(content_of({"power": np.asarray(power, float)}, told), reply_to=message)
 
 
 def differentiate(message: Message, context: Context, load: Load) -> Message:
     """Reply with the sums of X'(X w - y) over the node's clients, by pair of groups at its w."""
+    if read_statistics_budget(context.run_config) is not None:
+        raise NodeFault(Fault.BAD_MESSAGE, "gradients have no noise, and statistics-epsilon is set")
     data, groups, coding = read_features_and_groups(message, context, load)
     at = read_models(message, data.dimension, coding)
     total = np.zeros_like(at)
@@ -165,6 +193,9 @@ def differentiate(message: Message, context: Context, load: Load) -> Message:
 def send_summaries(message: Message, context: Context, load: Load) -> Message:
     """Reply with all clients' summaries: about sent models, and second answers where `told` is."""
     data, groups, coding = read_features_and_groups(message, context, load)
+    budget = read_statistics_budget(context.run_config)
+    if budget is not None:
+        return send_noised_sums(message, context, data, groups, coding, budget)
     if coding is not None:
         return send_class_summaries(message, data, groups, coding)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
@@ -185,6 +216,48 @@ def send_summaries(message: Message, context: Context, load: Load) -> Message:
         }
         numbers[name] = [float(getattr(summary, each)) for each in SUMMARY_NUMBERS]
     return Message(content_of(arrays, numbers), reply_to=message)
+
+
+def read_statistics_budget(config: Mapping[str, Any]) -> Privacy | None:
+    """The privacy budget of the statistics; None where the run config has none."""
+    epsilon = config.get("statistics-epsilon", 0.0)
+    if epsilon == 0:
+        return None
+    return Privacy(epsilon=epsilon, delta=config.get("delta", 1e-6))
+
+
+def send_noised_sums(
+    message: Message,
+    context: Context,
+    data: ClientData,
+    groups: list[int],
+    coding: Coding | None,
+    budget: Privacy,
+) -> Message:
+    """Reply with the votes of the node's clients, or with sums of their bounded statistics where
+    the message has bounds; both with noise of the node's own, and each once in a run.
+    """
+    if coding is not None:
+        raise NodeFault(Fault.UNFIT_DATA, "statistics-epsilon is for labels that are numbers")
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        bounds = None
+        if BOUNDS_KEY in arrays_in(message.content):
+            bounds = array_of(message.content, BOUNDS_KEY)
+            if bounds.shape != (len(STATISTICS),) or not (bounds > 0).all():
+                raise ValueError("the bounds do not fit the statistics")
+    what = "votes" if bounds is None else "sums"
+    told = context.state.config_records.get(ANSWERED, ConfigRecord())
+    if what in told:
+        raise NodeFault(
+            Fault.NOT_ALLOWED,
+            f"the {what} of this run have been told, and would cost epsilon again",
+        )
+    context.state[ANSWERED] = ConfigRecord({**told, what: True})
+    measured = [measure_client(X, y) for X, y in data]
+    deviation = split_budget(budget)[what == "sums"]
+    clean = add_votes(measured) if bounds is None else add_statistics(measured, groups, bounds)
+    noised = clean + deviation * draw_secret_noise(clean.shape)
+    return Message(content_of({what: noised}), reply_to=message)
 
 
 def send_class_summaries(
@@ -322,6 +395,8 @@ class Advisor:
         self.attendance = Attendance(rules.min_nodes, rules.timeout)
         self.nodes: dict[int, NodeSummary] = {}
         self.named = rules.classes
+        self.budget = read_statistics_budget(config)
+        self.intercept = flag("intercept", config.get("intercept", True))
         told = read_rules(config) | {"classes": rules.classes}
         self.preparation = Preparation(told, rules.min_nodes)
 
@@ -336,6 +411,8 @@ class Advisor:
                     f" {LEAST_CLIENTS}; connect more nodes"
                 )
             try:
+                if self.budget is not None:
+                    return advise_sums(self.noised_sums(self.budget), self.intercept)
                 return advise(self.summaries())
             except LostNode:
                 log.info("Asking again without it: %d nodes are left", len(self.nodes))
@@ -343,7 +420,8 @@ class Advisor:
     def meet(self) -> None:
         """Wait for enough nodes, and let all that are connected introduce themselves."""
         self.attendance.wait(self.grid, self.nodes, self.introduce)
-        log.info("Advising on %s", describe_data(self.data_name, self.nodes.values()))
+        if self.budget is None:
+            log.info("Advising on %s", describe_data(self.data_name, self.nodes.values()))
 
     def introduce(self, new: list[int]) -> dict[int, Trouble]:
         """Let nodes tell what they have; where they differ, those present decide, or else most."""
@@ -370,20 +448,15 @@ class Advisor:
                 troubles[node] = Trouble(f"client {double} is on another node too", permanent=True)
             else:
                 self.nodes[node] = member
-                log.info(
-                    "Node %d introduced %d clients with %d training samples",
-                    node,
-                    len(member.clients),
-                    samples,
-                )
+                told_samples = "" if self.budget else f" with {samples} training samples"
+                log.info("Node %d introduced %d clients%s", node, len(member.clients), told_samples)
         return troubles
 
     def summaries(self) -> Sequence[Summary | ClassSummary]:
         """Every client's summary: products of residuals, or two answers if samples are few."""
         power = sum(member.power for member in self.nodes.values())
         self.live = np.asarray(power) > 0
-        order = sorted(name for member in self.nodes.values() for name in member.clients)
-        self.groups = {name: group_of(place) for place, name in enumerate(order)}
+        order = self.deal_groups()
         samples = sum(sum(member.clients.values()) for member in self.nodes.values())
         d = int(self.live.sum())
         if d == 0:
@@ -397,6 +470,49 @@ class Advisor:
             return self.tell({MODELS_KEY: models}, {})
         first = self.tell({}, {})
         return self.tell({}, {TOLD_KEY: list(first_variances(first))})
+
+    def deal_groups(self) -> list[str]:
+        """Deal all clients out to the groups; returns their names in order."""
+        order = sorted(name for member in self.nodes.values() for name in member.clients)
+        self.groups = {name: group_of(place) for place, name in enumerate(order)}
+        return order
+
+    def noised_sums(self, budget: Privacy) -> NoisedSums:
+        """Votes for bounds, then sums, with every node's noise in them. A node that is lost on the
+        way stays lost: what has been told is not asked for again.
+        """
+        first = next(iter(self.nodes.values()))
+        if first.classes:
+            raise InvalidInput(
+                "statistics-epsilon is for labels that are numbers: set it to 0, or"
+                ' task="regression"'
+            )
+        self.live = np.ones(first.power.size, bool)
+        self.deal_groups()
+        shape = (len(STATISTICS), POWERS.size)
+        votes = self.ask_once({}, "votes", shape)
+        deviation = split_budget(budget)[0] * len(votes) ** 0.5
+        bounds = choose_bounds(np.sum(list(votes.values()), axis=0), deviation)
+        sums = self.ask_once({BOUNDS_KEY: bounds}, "sums", (GROUPS, SENT + self.live.size))
+        held = [self.groups[name] for node in sums for name in self.nodes[node].clients]
+        clients = np.bincount(held, minlength=GROUPS).astype(float)
+        total = np.sum(list(sums.values()), axis=0)
+        return NoisedSums(total, clients, bounds, budget, noises=len(sums))
+
+    def ask_once(
+        self, arrays: Mapping[str, NDArray[np.float64]], what: str, shape: tuple[int, ...]
+    ) -> dict[int, NDArray[np.float64]]:
+        """One sum of every node; those that do not answer are left out."""
+        log.info("Asking %d nodes for %s with noise", len(self.nodes), what)
+        taken, troubles = self.ask(
+            "tell",
+            self.address(arrays, {}),
+            lambda _, content: read_reply_array(content, what, shape),
+        )
+        self.leave_out(troubles)
+        if not taken:
+            raise InvalidInput("no node has answered: their own logs say why")
+        return taken
 
     def class_summaries(self, power: FloatRows, classes: int) -> list[ClassSummary]:
         """Every client's summary of classes, about models with a small ridge."""
@@ -465,19 +581,28 @@ class Advisor:
         read: Callable[[int, RecordDict], Content],
     ) -> dict[int, Content]:
         """The answers of all nodes; one that is missing is dropped, and all are asked again."""
-        contents = {}
-        for node, member in self.nodes.items():
-            groups = [self.groups[name] for name in member.clients]
-            told = {**config, **self.preparation.words}
-            contents[node] = content_of(
-                arrays, {**told, LIVE_KEY: self.live.tolist(), GROUPS_KEY: groups}
-            )
-        taken, troubles = self.ask(what, contents, read)
+        taken, troubles = self.ask(what, self.address(arrays, config), read)
         if troubles:
-            log_troubles(troubles)
-            self.nodes = {node: member for node, member in self.nodes.items() if node in taken}
+            self.leave_out(troubles)
             raise LostNode
         return taken
+
+    def address(
+        self, arrays: Mapping[str, NDArray[np.float64]], config: Mapping[str, Any]
+    ) -> dict[int, RecordDict]:
+        """A message for each node: the same arrays, and the groups of its own clients."""
+        told = {**config, **self.preparation.words, LIVE_KEY: self.live.tolist()}
+        return {
+            node: content_of(
+                arrays, {**told, GROUPS_KEY: [self.groups[name] for name in member.clients]}
+            )
+            for node, member in self.nodes.items()
+        }
+
+    def leave_out(self, troubles: Mapping[int, Trouble]) -> None:
+        """Say what is wrong with nodes, and count them no longer."""
+        log_troubles(troubles)
+        self.nodes = {node: each for node, each in self.nodes.items() if node not in troubles}
 
     def ask(
         self,

@@ -81,7 +81,7 @@ def draw_table(table: Comparison[Risk], path: str | Path) -> Path:
     axes.xaxis.grid(color=FAINT, linewidth=0.6)
     axes.set_axisbelow(True)
     axes.set_xlabel(f"{LOSS_LABEL}: bias (solid) + variance (hatched)", fontsize=9, color=INK)
-    caption(axes, f"{table.best} has the lowest loss", table.title)
+    wrap_caption(axes, f"{table.best} has the lowest loss", table.title, WRAP)
     return save(figure, path)
 
 
@@ -97,7 +97,7 @@ def draw_diagram(diagram: Diagram, path: str | Path) -> Path:
         bar.set_ticks([-3, -2, -1, 0, 1, 2, 3], labels=["1/8", "1/4", "1/2", "1", "2", "4", "8"])
         bar.set_label(f"loss of {diagram.second} / loss of {diagram.first}", fontsize=9, color=INK)
         bar.outline.set_visible(False)
-    caption(axes, f"{diagram.first} against {diagram.second}", diagram.title)
+    wrap_caption(axes, f"{diagram.first} against {diagram.second}", diagram.title, WRAP)
     return save(figure, path)
 
 
@@ -191,7 +191,7 @@ def draw_path(path: FineTuning[Risk], target: str | Path) -> Path:
     axes.margins(x=0.12)
     axes.grid(color=FAINT, linewidth=0.6)
     label_ends(axes, ends)
-    caption(axes, f"Early stopping: {where}, loss {least:.4g}", path.title)
+    wrap_caption(axes, f"Early stopping: {where}, loss {least:.4g}", path.title, WRAP)
     return save(figure, target)
 
 

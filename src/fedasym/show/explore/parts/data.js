@@ -59,7 +59,7 @@ function makeData(explore) {
     if (asked === null) return list(); // they could not be read before
     clear();
     if (asked.wrong) return refuse(asked.wrong);
-    const found = await send("/advise", asked, `Reading ${dropped.name} and thinking about it …`);
+    const found = await send("/advise", asked, `Reading ${dropped.name} and working out the advice …`);
     if (found) present(found);
   }
 

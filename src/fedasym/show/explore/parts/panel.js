@@ -31,7 +31,7 @@ function roundsWords({ start, clip, path }, loss, plain, apart) {
   const told = `After ${state.rounds} rounds with cohorts of ${D} the shared model is ${away} above the shared optimum, and rtfa's loss is ${number(loss)}; alone, clients have ${number(apart)}.`;
   if (state.epsilon === null) return told;
   const cost = loss > plain ? `${percent(loss / plain - 1)} more than without privacy (${number(plain)})` : `no more than without privacy (${number(plain)})`;
-  const verdict = loss < 0.95 * apart ? "Sharing pays." : "Sharing is too dear: it gains less than 5 %. More clients would help most.";
+  const verdict = loss < 0.95 * apart ? "Sharing pays." : "Sharing costs too much: it gains less than 5 %. More clients would help most.";
   return `${told} Epsilon ${state.epsilon} takes a noise multiplier of ${number(start.z)}, with updates clipped at ${number(clip)}: ${cost}. ${verdict}`;
 }
 

@@ -1,0 +1,828 @@
+"""A federation on disk, for more clients than memory holds: a folder of shards, read by clients.
+
+A folder has `federation.json` (what the samples are, and the list of shards), `clients.parquet` (a
+row per client: name, samples by split, checksum) and shards, `shard-00000.safetensors` and so on.
+Clients stand in one order, that of `clients.parquet`; a shard has a run of them, and in it a
+client's rows are contiguous. docs/how-to/formats.md has the layout for those who write it
+themselves.
+
+Samples are read by plain reads of the bytes that are asked for, of some clients or of a block after
+the other, and never mapped: what was read and let go is no memory of the process. Every client that
+is read is checked against its own checksum, so that damage is found whichever way one comes to it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import secrets
+import shutil
+import zlib
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, NamedTuple, NoReturn, overload
+
+import numpy as np
+from numpy.typing import NDArray
+
+from fedasym.core.errors import InvalidInput, UnreadableFile, import_package, path_of
+from fedasym.core.numbers import plural, whole
+from fedasym.core.runtime import PART, flush, refuse_unwritable
+from fedasym.data.federation import Federation, Samples, client_places
+from fedasym.data.files import KEY, feature_notes, read_feature_notes
+from fedasym.data.samples import check_feature_notes, identities_of
+from fedasym.data.splits import SPLITS, TRAIN, code_of
+
+FORMAT = "fedasym shards 1"
+MANIFEST, INDEX = "federation.json", "clients.parquet"
+SHARD_BYTES = 64 * 2**20  # of a shard, where nothing is said: what writing holds at a time
+BLOCK_BYTES = 16 * 2**20  # of a block, where nothing is said: what reading holds at a time
+BLOCK_CLIENTS = 4096
+NAMED = 2**16  # clients whose names are hashed at a time
+LONGEST = 2**20  # bytes of a shard's header
+TYPES = dict(  # safetensors' names of them
+    zip(
+        ("F16", "F32", "F64", "I8", "U8", "I16", "U16", "I32", "I64", "BOOL"),
+        ("<f2", "<f4", "<f8", "|i1", "|u1", "<i2", "<u2", "<i4", "<i8", "|b1"),
+        strict=True,
+    )
+)
+AGAIN = "put the right file in its place, or shard the federation again"
+
+
+class StoredArray(NamedTuple):
+    """Where an array lies in a shard's file."""
+
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]
+    offset: int  # of its first byte in the file
+
+    @property
+    def row_bytes(self) -> int:
+        """Bytes of a sample."""
+        return int(np.prod(self.shape[1:], dtype=np.int64)) * self.dtype.itemsize
+
+
+class Shard(NamedTuple):
+    """One file: its clients and samples, and where its arrays lie."""
+
+    path: Path
+    clients: int
+    samples: int
+    arrays: dict[str, StoredArray]
+
+
+class ClientNames(Sequence[Any]):
+    """The names of all clients, kept as a column rather than as Python's objects."""
+
+    def __init__(self, column: Any) -> None:
+        self.column = column
+
+    @overload
+    def __getitem__(self, place: int) -> Any: ...
+    @overload
+    def __getitem__(self, place: slice) -> Sequence[Any]: ...
+    def __getitem__(self, place: int | slice) -> Any:
+        return self.column[place].to_list() if isinstance(place, slice) else self.column[int(place)]
+
+    def __len__(self) -> int:
+        return len(self.column)
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.column)
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> NDArray[Any]:
+        return np.asarray(self.column.to_list(), dtype)
+
+    def place(self, name: Any) -> int | None:
+        """Where a client stands; None where it does not."""
+        wanted = str if self.column.dtype == import_package("polars", "shards").String else int
+        if type(name) is not wanted:
+            return None
+        found: int | None = self.column.index_of(name)
+        return found
+
+    def take(self, places: NDArray[np.integer[Any]]) -> tuple[Any, ...]:
+        """The names at these places."""
+        return tuple(self.column.gather(places).to_list())
+
+
+def on_disk(name: str) -> Any:
+    """A field that only federations in memory have: asking for it is refused."""
+
+    def refuse(federation: ShardedFederation) -> NoReturn:
+        federation.refuse(f"its {name} are asked for at once,")
+
+    return property(refuse)
+
+
+class ShardedFederation(Federation):
+    """A federation whose samples stay on disk, opened by `Federation.open`.
+
+    It answers what any federation does about its clients and counts, gives some of them as a
+    federation in memory (`take`), and all of them a block after the other (`blocks`). Verbs that
+    need all samples at once refuse it in words.
+
+    >>> import tempfile, numpy as np
+    >>> pair = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list("aabb"), split=[0] * 4)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     opened = Federation.open(pair.save(folder + "/clients", shards=2))
+    ...     opened.counts("train").tolist(), opened.take([1]).clients
+    ([2, 2], ('b',))
+    """
+
+    folder: Path
+    shards: tuple[Shard, ...]
+    digest: str  # of the index, which has checksums of all samples: the same data, the same digest
+    dtype: np.dtype[Any]
+    shape: tuple[int, ...]  # of a sample
+    columns: Mapping[str, Any]
+    features: Any = on_disk("features")
+    labels: Any = on_disk("labels")
+    owner: Any = on_disk("owner")
+    split: Any = on_disk("split")
+    mask: Any = on_disk("mask")
+
+    def __init__(self, folder: str | Path) -> None:
+        place = path_of("path", folder)
+        held, columns = read_folder(place)
+        values: dict[str, Any] = {
+            "folder": place,
+            "digest": held["index"],
+            "clients": ClientNames(columns.pop("client")),
+            "classes": None if held["classes"] is None else tuple(held["classes"]),
+            "dtype": np.dtype(held["dtype"]),
+            "shape": tuple(held["shape"]),
+            "columns": columns,
+            "truth": None,
+        }
+        shards = [open_shard(place, held, number) for number in range(len(held["shards"]))]
+        values["shards"] = tuple(shards)
+        notes = read_feature_notes(held)
+        values |= check_feature_notes(notes, held["shape"][-1])
+        for name, value in values.items():
+            object.__setattr__(self, name, value)
+        check_index(self)
+
+    @property
+    def dimension(self) -> int:
+        """d, the number of features."""
+        return self.shape[-1]
+
+    @property
+    def sequences(self) -> bool:
+        """Whether a sample is a sequence of positions."""
+        return len(self.shape) == 2
+
+    @property
+    def positions(self) -> int:
+        """Positions of a sample; 1 where it is no sequence."""
+        return self.shape[0] if self.sequences else 1
+
+    @property
+    def padded(self) -> bool:
+        """Whether some positions are padding."""
+        return "mask" in self.shards[0].arrays
+
+    def describe_padding(self) -> str:
+        """That there is padding; how much would take a look at all samples."""
+        return "padding: some of the positions"
+
+    @property
+    def outputs(self) -> int:
+        """The number of classes, or of a regression's outputs."""
+        if self.classes is not None:
+            return len(self.classes)
+        return self.shards[0].arrays["labels"].shape[-1]
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of all samples on disk."""
+        return int(self.sizes.sum()) * sum(
+            each.row_bytes for each in self.shards[0].arrays.values()
+        )
+
+    @cached_property
+    def identities(self) -> NDArray[np.uint64]:
+        """64 bits per client from its name alone: what its random numbers are keyed by."""
+        m = len(self)
+        found = np.concatenate(
+            [identities_of(self.clients[at : at + NAMED]) for at in range(0, m, NAMED)]
+        )
+        if np.unique(found).size < m:
+            raise InvalidInput(
+                f"{self.folder}: two clients have one name: give each client its rows in one place"
+            )
+        return found
+
+    @cached_property
+    def sizes(self) -> NDArray[np.intp]:
+        """How many samples each client has."""
+        return np.asarray(sum(self.counts(split) for split in SPLITS))
+
+    @cached_property
+    def starts(self) -> NDArray[np.intp]:
+        """Where each client's rows start among all, and the number of samples last."""
+        return np.concatenate([[0], np.cumsum(self.sizes)])
+
+    def counts(self, split: str) -> NDArray[np.intp]:
+        """How many samples of a split each client has."""
+        code_of(split)
+        return self._column(split).astype(np.intp)
+
+    def counted(self, padding: bool) -> NDArray[np.int64]:
+        """(m, 2) predictions that count in validation and test: samples, or real positions."""
+        real = self.padded and not padding
+        names = [f"{split}_positions" if real else split for split in SPLITS[1:]]
+        found = np.stack([self._column(name) for name in names], axis=1).astype(np.int64)
+        return found if real else found * self.positions
+
+    def training_squares(self) -> NDArray[np.float64]:
+        """The sum of the squared lengths of each client's training samples."""
+        return self._column("squares").astype(np.float64)
+
+    def _column(self, name: str) -> NDArray[Any]:
+        return np.asarray(self.columns[name])
+
+    def take(self, places: Any) -> Federation:
+        """Some clients in memory, by their places, in that order."""
+        where = client_places(places, len(self))
+        found = read_client_arrays(self, where)
+        return Federation.of_checked(
+            **found,
+            clients=self.clients.take(where) if isinstance(self.clients, ClientNames) else (),
+            owner=np.repeat(np.arange(len(where)), self.sizes[where]),
+            classes=self.classes,
+            names=self.names,
+            personal=self.personal,
+            intercept=self.intercept,
+            recipe=self.recipe,
+        )
+
+    def block_ends(self, clients: int | None = None, most: int = BLOCK_BYTES) -> list[int]:
+        """Where blocks of clients end: at most so many clients and bytes, and one client at least.
+
+        The first entry is 0 and the last the number of clients.
+        """
+        largest = BLOCK_CLIENTS if clients is None else whole("clients", clients, least=1)
+        each = sum(array.row_bytes for array in self.shards[0].arrays.values())
+        ends, m = [0], len(self)
+        while ends[-1] < m:
+            fits = np.searchsorted(self.starts, self.starts[ends[-1]] + most // each, "right") - 1
+            ends.append(min(max(int(fits), ends[-1] + 1), ends[-1] + largest, m))
+        return ends
+
+    def blocks(self, clients: int | None = None) -> Iterator[Federation]:
+        """All clients, a block after the other, each in memory while it is looked at."""
+        for start, stop in pairwise(self.block_ends(clients)):
+            yield self.take(np.arange(start, stop))
+
+    def rows(self, client: Any, split: str | None = None) -> NDArray[np.intp]:
+        """Refused: there are no rows in memory."""
+        self.refuse("rows are asked for")
+
+    def client(self, name: Any) -> Samples:
+        """One client's samples."""
+        return self.take([self.place(name)]).client(name)
+
+    def place(self, name: Hashable) -> int:
+        """Where a client stands; refuses one that is not there."""
+        assert isinstance(self.clients, ClientNames)
+        found = self.clients.place(name)
+        if found is None:
+            raise InvalidInput(
+                f"unknown client {name!r}: {self.folder} has {plural(len(self), 'client')}, the"
+                f" first {self.clients[0]!r}"
+            )
+        return found
+
+    def save(self, path: str | Path, shards: int | None = None) -> Path:
+        """Write to another folder, in so many shards."""
+        return write_shards(self.blocks(), path, clients=-(-len(self) // (shards or 1)))
+
+    def resplit(self, *_: Any, **__: Any) -> Federation:
+        """Refused: the split is on disk."""
+        self.refuse("splits are dealt out")
+
+    def merge_rare(self, classes: int) -> Federation:
+        """Refused: the labels are on disk."""
+        self.refuse("classes are merged")
+
+    def class_counts(self, split: str | None = None) -> NDArray[np.intp]:
+        """How many samples (positions of sequences) of each class each client has."""
+        return np.concatenate([block.class_counts(split) for block in self.blocks()])
+
+    def refuse(self, what: str) -> NoReturn:
+        """What needs all samples in memory is refused."""
+        raise InvalidInput(
+            f"{self.folder} is a federation on disk, and {what} in memory: take some of its"
+            " clients, federation.take(range(1000)), or, where all of them fit into memory,"
+            " federation.take(range(len(federation)))"
+        )
+
+
+def check_in_memory(federation: Federation, what: str) -> None:
+    """Refuse a federation on disk where something is done in memory alone."""
+    if isinstance(federation, ShardedFederation):
+        federation.refuse(what)
+
+
+def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+    """What the manifest says, and the columns of the index."""
+    where = f"path is {str(folder)!r}"
+    try:
+        held = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
+        index = (folder / INDEX).read_bytes()
+    except (OSError, ValueError, RecursionError) as reason:
+        raise UnreadableFile(
+            f"{where}: this is no federation in shards: {reason}; name the folder that save(...,"
+            " shards=...) or fedasym data shard wrote"
+        ) from None
+    if not isinstance(held, dict) or held.get("format") != FORMAT:
+        raise UnreadableFile(
+            f"{where}: {MANIFEST} is not of the format {FORMAT!r}: shard the federation again"
+        )
+    try:
+        check_manifest(held)
+    except (KeyError, TypeError, ValueError):
+        raise UnreadableFile(f"{where}: {MANIFEST} is damaged: {AGAIN}") from None
+    if hashlib.sha256(index).hexdigest() != held["index"]:
+        raise UnreadableFile(
+            f"{where}: {INDEX} is damaged, or of another federation than {MANIFEST}: {AGAIN}"
+        )
+    pl = import_package("polars", "a federation in shards")
+    try:
+        frame = pl.read_parquet(index)
+        return held, {name: frame[name] for name in frame.columns}
+    except pl.exceptions.PolarsError as reason:
+        raise UnreadableFile(f"{where}: {INDEX} cannot be read: {reason}; {AGAIN}") from None
+
+
+def check_manifest(held: Mapping[str, Any]) -> None:
+    """A ValueError or its like where a field is missing or of another kind."""
+    counts = [each[name] for each in held["shards"] for name in ("clients", "samples")]
+    right = (
+        all(type(each) is int and each > 0 for each in [*counts, *held["shape"]])
+        and len(held["shape"]) in (1, 2)
+        and np.dtype(held["dtype"]).kind == "f"
+        and all(isinstance(held[name], str) for name in ("federation", "index"))
+        and isinstance(held["classes"], list | None)
+        and all(Path(each["file"]).name == each["file"] for each in held["shards"])
+        and bool(held["shards"])
+    )
+    if not right:
+        raise ValueError
+
+
+def open_shard(folder: Path, held: Mapping[str, Any], number: int) -> Shard:
+    """A shard whose header says that it is the one: of this federation, in this place, whole."""
+    told = held["shards"][number]
+    path = folder / told["file"]
+    try:
+        with path.open("rb") as file:
+            length = int.from_bytes(file.read(8), "little")
+            header = json.loads(file.read(length)) if length <= LONGEST else None
+            size = os.fstat(file.fileno()).st_size
+        about = json.loads(header.pop("__metadata__")[KEY])
+        arrays = {
+            name: StoredArray(
+                np.dtype(TYPES[each["dtype"]]),
+                tuple(each["shape"]),
+                8 + length + each["data_offsets"][0],
+            )
+            for name, each in header.items()
+        }
+        mine, place = about["federation"], about["shard"]
+    except OSError as reason:
+        raise UnreadableFile(
+            f"the shard {path} cannot be read: {reason.strerror or reason}; {AGAIN}"
+        ) from None
+    except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
+        raise UnreadableFile(f"the shard {path} is damaged: it has no header; {AGAIN}") from None
+    if mine != held["federation"]:
+        raise UnreadableFile(f"the shard {path} is of another federation: {AGAIN}")
+    if place != number:
+        raise UnreadableFile(
+            f"the shard {path} is number {place} of its federation and stands where number"
+            f" {number} belongs: {AGAIN}"
+        )
+    shard = Shard(path, told["clients"], told["samples"], arrays)
+    if not is_whole(shard, held, size):
+        raise UnreadableFile(
+            f"the shard {path} is damaged: its arrays are not those that {MANIFEST} tells of;"
+            f" {AGAIN}"
+        )
+    return shard
+
+
+def is_whole(shard: Shard, held: Mapping[str, Any], size: int) -> bool:
+    """Whether a shard's arrays are there, with the shapes that samples have."""
+    n, shape, arrays = shard.samples, tuple(held["shape"]), shard.arrays
+    classes = held["classes"] is not None
+    labels = arrays.get("labels")
+    if not {"features", "labels", "split"} <= arrays.keys() <= {*ARRAYS} or labels is None:
+        return False
+    wanted = {"features": (n, *shape), "split": (n,), "mask": (n, *shape[:-1])}
+    wanted |= {"labels": (n, *shape[:-1]) if classes else labels.shape}
+    kinds = {"features": "f", "split": "iu", "mask": "b", "labels": "iu" if classes else "f"}
+    return all(
+        array.shape == wanted[name]
+        and array.shape[:1] == (n,)
+        and array.dtype.kind in kinds[name]
+        and 0 <= array.offset <= size - n * array.row_bytes
+        for name, array in arrays.items()
+    ) and (arrays["features"].dtype == np.dtype(held["dtype"]))
+
+
+ARRAYS = ("features", "labels", "split", "mask")
+
+
+def check_index(federation: ShardedFederation) -> None:
+    """Columns that are there and fit the shards."""
+    columns = federation.columns
+    wanted = [*SPLITS, "crc32", "squares"]
+    if federation.padded:
+        wanted += [f"{split}_positions" for split in SPLITS[1:]]
+    missing = [name for name in wanted if name not in columns]
+    whole_numbers = not missing and all(
+        columns[name].dtype.is_integer() and (columns[name] >= 0).all() is True
+        for name in wanted
+        if name != "squares"
+    )
+    clients = np.cumsum([0, *(shard.clients for shard in federation.shards)])
+    samples = np.cumsum([0, *(shard.samples for shard in federation.shards)])
+    fits = (
+        whole_numbers
+        and clients[-1] == len(federation)
+        and bool(np.array_equal(federation.starts[clients], samples))
+        and bool((federation.sizes > 0).all())
+    )
+    if not fits:
+        raise UnreadableFile(
+            f"path is {str(federation.folder)!r}: {INDEX} does not fit the shards: {AGAIN}"
+        )
+    if not federation.counts("train").any():
+        raise InvalidInput("split leaves no training sample at all: give at least one client one")
+
+
+def read_client_arrays(federation: ShardedFederation, places: NDArray[np.intp]) -> dict[str, Any]:
+    """The arrays of some clients, read run by run: clients that lie side by side are one read."""
+    sizes, starts = federation.sizes, federation.starts
+    counts = sizes[places]
+    rows = int(counts.sum())
+    first = federation.shards[0].arrays
+    arrays = {name: np.empty((rows, *each.shape[1:]), each.dtype) for name, each in first.items()}
+    ends = np.cumsum([shard.clients for shard in federation.shards])
+    shard_of = np.searchsorted(ends, places, "right")
+    breaks = (np.diff(places) != 1) | (np.diff(shard_of) != 0)
+    runs = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(places)]])
+    filled = np.concatenate([[0], np.cumsum(counts)])
+    for low, high in pairwise(runs.tolist()):
+        number = int(shard_of[low])
+        shard = federation.shards[number]
+        before = starts[ends[number] - shard.clients]
+        read_run(shard, int(starts[places[low]] - before), arrays, filled[low], filled[high])
+    check_clients(federation, places, arrays, filled)
+    labels = arrays["labels"].astype(np.float64 if federation.classes is None else np.int64)
+    split = arrays["split"].astype(np.int8)
+    return {
+        "features": arrays["features"],
+        "labels": labels,
+        "split": split,
+        "mask": arrays.get("mask"),
+    }
+
+
+def read_run(
+    shard: Shard, row: int, arrays: Mapping[str, NDArray[Any]], low: int, high: int
+) -> None:
+    """Read rows of a shard, from `row` on, into `low` to `high` of the arrays."""
+    try:
+        descriptor = os.open(shard.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
+        try:
+            for name, array in arrays.items():
+                held = shard.arrays[name]
+                at = held.offset + row * held.row_bytes
+                fill_buffer(descriptor, memoryview(array[low:high]).cast("B"), at)
+        finally:
+            os.close(descriptor)
+    except (OSError, KeyError) as reason:
+        told = getattr(reason, "strerror", None) or "it ends too early"
+        raise UnreadableFile(f"the shard {shard.path} cannot be read: {told}; {AGAIN}") from None
+
+
+def fill_buffer(descriptor: int, buffer: memoryview, offset: int) -> None:
+    """Read as many bytes as the buffer has."""
+    while buffer:
+        if hasattr(os, "preadv"):
+            count = os.preadv(descriptor, [buffer], offset)
+        else:  # Windows
+            os.lseek(descriptor, offset, os.SEEK_SET)
+            read = os.read(descriptor, len(buffer))
+            count = len(read)
+            buffer[:count] = read
+        if count == 0:
+            raise OSError("the file ends too early")
+        buffer, offset = buffer[count:], offset + count
+
+
+def check_clients(
+    federation: ShardedFederation,
+    places: NDArray[np.intp],
+    arrays: Mapping[str, NDArray[Any]],
+    filled: NDArray[np.intp],
+) -> None:
+    """Refuse clients whose bytes are not those that were written, or no samples."""
+    sums = client_checksums(arrays, filled)
+    wrong = np.flatnonzero(sums != federation._column("crc32")[places])
+    split, labels = arrays["split"], arrays["labels"]
+    if not wrong.size:
+        bad = (split < 0) | (split > 2)
+        if federation.classes is not None:
+            outside = (labels < 0) | (labels >= len(federation.classes))
+            bad = bad | outside.reshape(len(split), -1).any(1)
+        owner = np.repeat(np.arange(len(places)), np.diff(filled))
+        wrong = np.unique(owner[bad])
+        trains = np.bincount(owner[split == TRAIN], minlength=len(places))
+        wrong = np.union1d(
+            wrong, np.flatnonzero(trains != federation._column("train")[places])
+        ).astype(np.intp)
+    if wrong.size:
+        place = int(places[wrong[0]])
+        ends = np.cumsum([shard.clients for shard in federation.shards])
+        path = federation.shards[int(np.searchsorted(ends, place, "right"))].path
+        raise UnreadableFile(
+            f"the shard {path} is damaged: the samples of client {federation.clients[place]!r} are"
+            f" not those that were written; {AGAIN}"
+        )
+
+
+def client_checksums(
+    arrays: Mapping[str, NDArray[Any]], filled: NDArray[np.intp]
+) -> NDArray[np.uint32]:
+    """CRC-32 of each client's bytes: features, labels, split and mask, as they lie on disk."""
+    views = [
+        (memoryview(arrays[name]).cast("B"), arrays[name][:1].nbytes)
+        for name in ARRAYS
+        if name in arrays
+    ]
+    sums = np.empty(len(filled) - 1, np.uint32)
+    for place, (low, high) in enumerate(pairwise(filled.tolist())):
+        total = 0
+        for view, each in views:
+            total = zlib.crc32(view[low * each : high * each], total)
+        sums[place] = total
+    return sums
+
+
+class Alike(NamedTuple):
+    """What all blocks of a federation have in common."""
+
+    dtype: str
+    shape: tuple[int, ...]
+    classes: tuple[Any, ...] | None
+    outputs: int
+    padded: bool
+    notes: str
+
+    @classmethod
+    def of(cls, block: Federation, padded: bool) -> Alike:
+        """Of one block; `padded`: whether shards have a mask."""
+        return cls(
+            block.features.dtype.name,
+            block.features.shape[1:],
+            block.classes,
+            block.outputs,
+            padded,
+            json.dumps(feature_notes(vars(block)), sort_keys=True),
+        )
+
+
+@dataclass
+class ShardWriter:
+    """Writes clients as they come, shard by shard, and holds no more than a shard.
+
+    `add` takes federations; `finish` writes the index. `write_shards` puts both together.
+    """
+
+    folder: Path
+    clients: int | None = None  # of a shard; None: by bytes
+
+    def __post_init__(self) -> None:
+        self.identity = secrets.token_hex(16)
+        self.alike: Alike | None = None
+        self.waiting: list[Federation] = []
+        self.held = 0  # bytes that wait
+        self.frames: list[Any] = []
+        self.identities: list[NDArray[np.uint64]] = []
+        self.shards: list[dict[str, Any]] = []
+
+    def add(self, block: Federation) -> None:
+        """The clients of a federation in memory, after those that came before."""
+        if block.truth is not None:
+            raise InvalidInput(
+                "truth does not fit shards: save to a .safetensors file, or leave it out with"
+                " dataclasses.replace"
+            )
+        if self.alike is None:
+            self.alike = Alike.of(block, block.sequences and block.mask is not None)
+        mine = Alike.of(block, self.alike.padded)
+        if mine != self.alike or (block.mask is not None) > self.alike.padded:
+            raise InvalidInput(
+                f"clients from {block.clients[0]!r} on have other features, classes or notes than"
+                " those before: give every block the same dtype, shape, classes, names and, for"
+                " sequences with padding, a mask in the first block"
+            )
+        at = 0
+        while at < len(block):
+            room = len(block) if self.clients is None else self.clients - self.count_waiting()
+            part = block.take(np.arange(at, min(at + room, len(block))))
+            if self.clients is None and part.features.nbytes > SHARD_BYTES and len(part) > 1:
+                each = part.features.nbytes / len(part)
+                part = block.take(np.arange(at, at + max(int(SHARD_BYTES // each), 1)))
+            self.waiting.append(part)
+            self.held += part.features.nbytes
+            at += len(part)
+            if self.count_waiting() == self.clients or (
+                self.clients is None and self.held >= SHARD_BYTES
+            ):
+                self.write()
+
+    def count_waiting(self) -> int:
+        """Clients that no shard has yet."""
+        return sum(map(len, self.waiting))
+
+    def write(self) -> None:
+        """What waits, as a shard."""
+        if not self.waiting:
+            return
+        assert self.alike is not None
+        pl = import_package("polars", "a shard")
+        parts, self.waiting, self.held = self.waiting, [], 0
+        names = [name for part in parts for name in part.clients]
+        arrays = {
+            "features": np.concatenate([part.features for part in parts]),
+            "labels": np.concatenate([part.labels for part in parts]),
+            "split": np.concatenate([part.split for part in parts]),
+        }
+        if self.alike.classes is not None:
+            arrays["labels"] = arrays["labels"].astype(label_type(len(self.alike.classes)))
+        if self.alike.padded:
+            arrays["mask"] = np.concatenate([mask_of(part) for part in parts])
+        sizes = np.concatenate([part.sizes for part in parts])
+        filled = np.concatenate([[0], np.cumsum(sizes)])
+        columns = {
+            split: np.concatenate([part.counts(split) for part in parts]) for split in SPLITS
+        }
+        if self.alike.padded:
+            counted = np.concatenate([part.counted(False) for part in parts])
+            columns |= {f"{split}_positions": counted[:, at] for at, split in enumerate(SPLITS[1:])}
+        number = len(self.shards)
+        file = f"shard-{number:05d}.safetensors"
+        about = json.dumps({"federation": self.identity, "shard": number})
+        write_tensors(self.folder / file, arrays, {KEY: about})
+        self.shards.append({"file": file, "clients": len(names), "samples": int(filled[-1])})
+        self.identities.append(np.concatenate([part.identities for part in parts]))
+        try:
+            named = pl.Series(names, dtype=pl.String if isinstance(names[0], str) else pl.Int64)
+        except (OverflowError, TypeError, pl.exceptions.PolarsError):
+            raise InvalidInput(
+                "a client's name is a whole number beyond 64 bits, or names are of two kinds: give"
+                " all of them as text"
+            ) from None
+        self.frames.append(
+            pl.DataFrame(
+                {"client": named}
+                | {name: pl.Series(column.astype(np.int32)) for name, column in columns.items()}
+                | {"crc32": pl.Series(client_checksums(arrays, filled))}
+                | {"squares": np.concatenate([part.training_squares() for part in parts])}
+            )
+        )
+
+    def finish(self) -> None:
+        """The last shard, the index, and last of all the manifest."""
+        self.write()
+        if self.alike is None:
+            raise InvalidInput("there are no clients: give at least one block with a client")
+        pl = import_package("polars", "a shard")
+        every = np.concatenate(self.identities)
+        if np.unique(every).size < every.size:
+            raise InvalidInput(
+                "a client comes in two blocks: give all samples of a client in one block"
+            )
+        try:
+            pl.concat(self.frames).write_parquet(self.folder / INDEX)
+        except pl.exceptions.PolarsError as reason:
+            raise InvalidInput(f"names of clients are of two kinds: {reason}") from None
+        flush_file(self.folder / INDEX)
+        alike = self.alike
+        held = {
+            "format": FORMAT,
+            "federation": self.identity,
+            "index": hashlib.sha256((self.folder / INDEX).read_bytes()).hexdigest(),
+            "dtype": alike.dtype,
+            "shape": list(alike.shape),
+            "classes": None if alike.classes is None else list(alike.classes),
+            **json.loads(alike.notes),
+            "shards": self.shards,
+        }
+        (self.folder / MANIFEST).write_text(json.dumps(held, indent=1), encoding="utf-8")
+        flush_file(self.folder / MANIFEST)
+
+
+def write_shards(
+    blocks: Iterable[Federation], path: str | Path, *, clients: int | None = None
+) -> Path:
+    """Write clients to a folder of shards as they come, a block after the other; whole or not at
+    all. No more than a shard is in memory, so that there may be more clients than memory holds.
+
+    blocks: federations with the same features and classes, each client in one of them alone.
+    path: a folder that does not exist yet, or is empty.
+    clients: of a shard; by default as many as make 64 MB.
+
+    >>> import tempfile, numpy as np
+    >>> def years():
+    ...     for year in (2020, 2021):
+    ...         names = [f"{name}, {year}" for name in "aabb"]
+    ...         yield Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=names, classes=2)
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     len(Federation.open(write_shards(years(), folder + "/clients")))
+    4
+    """
+    target = path_of("path", path)
+    size = None if clients is None else whole("clients", clients, least=1)
+    with refuse_unwritable("path", target), replace_folder(target) as fresh:
+        writer = ShardWriter(fresh, size)
+        for block in blocks:
+            writer.add(block)
+        writer.finish()
+    return target
+
+
+@contextmanager
+def replace_folder(path: Path) -> Iterator[Path]:
+    """A new folder beside this one, which takes its place when the block ends, and goes when it
+    fails; this one must not be there, or be empty.
+    """
+    if path.exists() and (not path.is_dir() or any(path.iterdir())):
+        raise InvalidInput(f"path is {str(path)!r}: it is there already; name a new folder")
+    if not path.parent.is_dir():
+        raise InvalidInput(
+            f"path is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it first"
+        )
+    fresh = path.with_name(f".{path.name}.{os.getpid()}.{secrets.token_hex(4)}{PART}")
+    try:
+        fresh.mkdir()
+        yield fresh
+        flush(fresh)
+        if path.is_dir():
+            path.rmdir()
+        os.replace(fresh, path)
+        flush(path.parent)
+    finally:
+        shutil.rmtree(fresh, ignore_errors=True)
+
+
+def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]], notes: Mapping[str, str]) -> None:
+    """A safetensors file, written without a copy: the length of a header, the header, bytes."""
+    named = {np.dtype(text): name for name, text in TYPES.items()}
+    header: dict[str, Any] = {"__metadata__": dict(notes)}
+    end = 0
+    for name, array in arrays.items():
+        begin, end = end, end + array.nbytes
+        header[name] = {"dtype": named[array.dtype], "shape": array.shape}
+        header[name]["data_offsets"] = [begin, end]
+    text = json.dumps(header).encode()
+    text += b" " * (-len(text) % 8)
+    with path.open("wb") as file:
+        file.write(len(text).to_bytes(8, "little") + text)
+        for array in arrays.values():
+            file.write(memoryview(array).cast("B"))
+        file.flush()
+        os.fsync(file.fileno())
+
+
+def flush_file(path: Path) -> None:
+    """Wait until a file is on the disk: a full one is noticed here."""
+    with path.open("rb+") as file:
+        os.fsync(file.fileno())
+
+
+def label_type(classes: int) -> type[np.integer[Any]]:
+    """The shortest whole numbers that hold the codes of so many classes."""
+    return np.uint8 if classes <= 2**8 else np.uint16 if classes <= 2**16 else np.int32
+
+
+def mask_of(block: Federation) -> NDArray[np.bool_]:
+    """True for real positions; all of them where nothing is padding."""
+    return np.ones(block.labels.shape[:2], bool) if block.mask is None else np.asarray(block.mask)
+
+
+def is_sharded(path: Path) -> bool:
+    """Whether a folder is a federation in shards."""
+    return path.is_dir() and (path / MANIFEST).is_file()
