@@ -9,6 +9,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor.class_estimates import look_at_clients
+from fedasym.advisor.class_predictions import has_accuracy
 from fedasym.advisor.data import read_classes
 from fedasym.exact.classes import fit_classes, likeliest_smoothing
 
@@ -144,7 +145,10 @@ def test_with_few_features_they_are_recommended_where_they_win(few, scored):
 
 
 def test_with_few_features_shares_that_drift_are_doubted():
-    moved = fa.advise(clients_with(label=3.0, drift=True, d=2, C=2))
+    """And "all" takes what has an exact form for classes, by the names that people type."""
+    moved = fa.advise(clients_with(label=3.0, drift=True, d=2, C=2), algorithms="all")
+    assert {"ditto", "scaffold", "fedavg_share"} <= moved.predictions.keys()
+    assert "apfl" not in moved.predictions
     assert moved.recommended != "fedavg_share"
     assert "class shares drift" in {doubt.check for doubt in moved.doubts}
 
@@ -168,3 +172,12 @@ def test_numbers_have_no_class_shares():
     )
     with pytest.raises(fa.InvalidInput, match="has no gain in parts"):
         numbers.decompose()
+
+
+def test_all_algorithms_are_looked_at_that_can_be():
+    few = fa.datasets.synthetic(radius=1, noise=0.5, aspect=0.2, clients=12, dimension=4, seed=1)
+    found = fa.advise(few, algorithms="all").predictions
+    assert {"pfedme_ridge", "fedprox", "local_sgd"} <= found.keys()
+    assert not {"ifca", "apfl", "fedavg_share"} & found.keys()
+    assert has_accuracy(fa.algorithms.find("scaffold"), 3)
+    assert not has_accuracy(fa.algorithms.find("fedprox"), 2)

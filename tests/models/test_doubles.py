@@ -471,3 +471,10 @@ def test_advice_may_end_in_what_if(numbers, tmp_path, monkeypatch):
     assert page.index('<section id="check">') < page.index('<section id="what-if">')
     with pytest.raises(fa.InvalidInput, match="of a Federation"):
         fa.advise(numbers.features, numbers.labels[:, 0], numbers.owner, what_if=True)
+
+
+def test_what_ifs_of_all_algorithms_take_those_that_have_exact_scores():
+    real = fa.datasets.synthetic(clients=8, dimension=3, aspect=0.2, noise=0.5, seed=1)
+    found = fa.what_if(real, {"samples": [10]}, "all", draws=1)
+    assert {"pfedme_ridge", "apfl", "ditto"} <= {*found.algorithms}
+    assert not {"ifca", "rtfa_directed", "fedavg_share"} & {*found.algorithms}

@@ -9,7 +9,7 @@ from tests.training.clients import SMALL, federation
 
 import fedasym as fa
 from fedasym.data import shards
-from fedasym.training import loaders
+from fedasym.training import heads
 
 COUNTED = ("correct", "losses", "shared_correct", "shared_losses", "totals", "shared")
 
@@ -29,7 +29,7 @@ def folders(tmp_path_factory):
 def _small_blocks(monkeypatch):
     """Two clients in a block, and the clients of one round at a time."""
     monkeypatch.setattr(shards, "BLOCK_CLIENTS", 2)
-    monkeypatch.setattr(loaders, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(heads, "BLOCK_BYTES", 1)
 
 
 def alike(one: fa.History, other: fa.History, tolerance: float = 2e-6) -> None:

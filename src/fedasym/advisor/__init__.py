@@ -41,6 +41,7 @@ from fedasym.advisor.class_estimates import (
     plain_estimates,
 )
 from fedasym.advisor.class_predictions import (
+    has_accuracy,
     predict_beside,
     predict_class_accuracies,
     predict_stopping,
@@ -85,7 +86,7 @@ from fedasym.advisor.federated import (
     look_at_summaries,
     play_noised_sums,
 )
-from fedasym.advisor.mixed import advise_mixed, advise_scored
+from fedasym.advisor.mixed import advise_mixed, advise_scored, has_filters
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
     ClientLevels,
@@ -99,7 +100,13 @@ from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import SHARES, SIMPLEST, requested_algorithms, resolve
+from fedasym.algorithms.registry import (
+    SHARES,
+    SIMPLEST,
+    asks_for_all,
+    requested_algorithms,
+    resolve,
+)
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
@@ -107,7 +114,7 @@ from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
 from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import TRAIN
-from fedasym.exact.classes import ClassFit, fit_classes
+from fedasym.exact.classes import ClassFit, fit_classes, is_covered
 from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
@@ -145,9 +152,9 @@ def advise(
     intercept: whether models have one, shared and personal; by default as the Federation says, and
         yes for arrays.
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
-        (few features: fitted).
+        (few features: fitted); "all": every one that can be.
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
-        dear, clients are advised to learn alone, and told from how many on sharing would pay.
+        expensive, clients are advised to learn alone, and told from how many on sharing would pay.
         The statistics of the advice itself are not counted. Labels that are numbers.
     statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every
         client a few bounded numbers and a vector go into sums, to which Gaussian noise is added.
@@ -190,7 +197,8 @@ def advise(
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]
-    if are_classes(data, y, task):  # class shares are measured in any case
+    every = asks_for_all(algorithms)
+    if every or are_classes(data, y, task):  # of classes, their shares are measured in any case
         beside = [each for each in beside if each.correction is None]
     beside = resolve(beside, None, MAML_STEP) if beside else []
     if (kept := read_privacy(statistics_privacy)) is not None:
@@ -210,7 +218,7 @@ def advise(
                 " samples"
             )
         return advise_sent(data, beside)
-    advice = advise_samples(data, y, clients, task, intercept, beside)
+    advice = advise_samples(data, y, clients, task, intercept, beside, every)
     if drawn:
         advice = replace(advice, what_if=foretell_clients(data, advice.recommended))
     if isinstance(data, Federation) and data.recipe is not None:
@@ -240,8 +248,9 @@ def advise_samples(
     task: str | None,
     intercept: bool | None,
     beside: Sequence[Algorithm],
+    every: bool,
 ) -> Advice:
-    """Advice from the samples themselves."""
+    """Advice from the samples themselves; every: `beside` are all, and those that can be stay."""
     federation = data if isinstance(data, Federation) else None
     told = None if federation is None else federation.intercept
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
@@ -257,11 +266,14 @@ def advise_samples(
         sequences = federation is not None and federation.sequences
         with few_threads(classes.data.dimension):
             if not sequences and are_few_classes(classes, free):
+                beside = [each for each in beside if not every or is_covered(each)]
                 return advise_scored(classes, *named, free, notes, beside)
+            beside = [each for each in beside if not every or has_accuracy(each, classes.count)]
             return advise_classes(classes, beside)
     numbers = read_clients(data, y, clients)
     with few_threads(numbers.dimension):
         if are_few(numbers, free):
+            beside = [each for each in beside if not every or has_filters(each)]
             return advise_mixed(numbers, *named, free, notes, beside)
         return advise_regression(numbers, free, beside)
 

@@ -20,6 +20,7 @@ from fedasym.advisor.class_estimates import ClassLook, ClassMoments, ClientSizes
 from fedasym.advisor.estimates import UNKNOWN, Quantity
 from fedasym.advisor.predictions import Prediction, Steps
 from fedasym.algorithms import PAPER, Algorithm
+from fedasym.core.errors import NoFormula
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points
 from fedasym.theory.classes import LogisticWorlds, metrics, time_of
@@ -51,7 +52,7 @@ from fedasym.theory.classes.squared_labels import (
     shared_error,
 )
 from fedasym.verbs import predict
-from fedasym.worlds.classes import Energies
+from fedasym.worlds.classes import ClassPopulation, Energies
 
 MANY_CLIENTS = 60  # clients from which a member is a new client, in the search for the ridge
 RULE_GRID = np.geomspace(1 / 9, 9, 5)  # about the rule of section 9.1
@@ -599,6 +600,17 @@ def predict_stopping(
         local_step=spent / (epochs * batches),
         epochs=epochs,
     )
+
+
+def has_accuracy(algorithm: Algorithm, classes: int) -> bool:
+    """Whether an algorithm's accuracy has a formula with so many classes."""
+    world = ClassPopulation(radius=1, centre=1, aspect=1, classes=classes)
+    many = None if classes > 2 else 10
+    try:
+        predict(world, [algorithm], clients=many)
+    except NoFormula:
+        return False
+    return True
 
 
 def predict_beside(

@@ -177,6 +177,13 @@ class MixedModel:
         )
 
 
+def has_filters(algorithm: Algorithm) -> bool:
+    """Whether both stages are one weight and one filter, whose expected errors are exact."""
+    client = algorithm.personalise
+    alone = client.own_stage is None and client.plain_stage is None
+    return alone and algorithm.server.group_stage is None
+
+
 def advise_mixed(
     data: ClientData,
     names: tuple[str, ...] | None,

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.registry import find, requested_algorithms
+from fedasym.algorithms.registry import asks_for_all, find, requested_algorithms
 from fedasym.core.errors import InvalidInput, find_entry, read_list
 from fedasym.core.numbers import (
     Array,
@@ -214,6 +214,8 @@ def what_if(
         )
     double = source if isinstance(source, Double) else resemble(source)
     chosen = [find(each) for each in requested_algorithms(algorithms, PAPER)]
+    if asks_for_all(algorithms):
+        chosen = [each for each in chosen if has_held_out_scores(each, double)]
     usual = float(round(float(np.median(double.sizes[:, 0]))))
     present = {"samples": usual, "clients": float(len(double.sizes))}
     axes = check_vary(default_axes(present) if vary is None else vary, double)
@@ -286,6 +288,13 @@ def board_of(federation: Federation) -> HeldOut:
     rows = read_rows(federation)
     classes = None if federation.classes is None else len(federation.classes)
     return HeldOut.of(rows.x, rows.y, rows.owner, rows.split, classes, federation.intercept)
+
+
+def has_held_out_scores(algorithm: Algorithm, double: Double) -> bool:
+    """Whether clients like these are scored exactly: with one shared model and one penalty."""
+    if algorithm.correction is not None and double.classes is None:
+        return False
+    return algorithm.server.group_stage is None and algorithm.personalise.plain_stage is None
 
 
 def score_clients(federation: Federation, algorithms: Sequence[Algorithm]) -> Array:
