@@ -109,7 +109,7 @@ def advice_page(advice: Advice) -> str:
         "gain": gain,
         "confirm": str(advice.confirm),
         "snippet": advice.confirm.snippet or None,
-        "columns": advice.columns,
+        "columns": advice.columns.replace("\n", ". ", 1) if advice.columns else None,
         "what_if": other,
     }
     return render("advice.html", f"Advice: {advice.recommended}", context)
@@ -354,7 +354,7 @@ def describe_gainers(advice: Advice) -> Passage:
     text = (
         f"With a model of its own (rtfa) instead of the shared one (fedavg): {tally['gains']}"
         f" clients gain, {tally['loses']} are predicted to lose, {tally['unclear']} unclear. Gains"
-        f" are in {'points of accuracy' if points else 'squared labels'}."
+        f" are in {'points of accuracy' if points else 'squared units of the label'}."
     )
     order = sorted(advice.clients, key=lambda each: each.gain)
     if len(order) > MOST:
