@@ -1,6 +1,6 @@
 """Advice from statistics with privacy noise: how far its estimates are off, and what that costs.
 
-    python benchmarks/advise_noised.py [--draws 40]
+    python benchmarks/advise_noised.py [--draws 10]
 
 Clients of radius 1, noise 0.5, norm 2, aspect 2 and 40 features; noise is added once. For each number of
 clients and budget: the median relative error of the estimated noise, radius and norm; how often their 95 %
@@ -35,7 +35,7 @@ def draw_advice(clean: NoisedSums, budget: fa.Privacy, seed: int) -> fa.Advice:
 def main() -> None:
     """Print the table."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--draws", type=int, default=40)
+    parser.add_argument("--draws", type=int, default=10)
     told = parser.parse_args()
     best = float(fa.predict(WORLD, "rtfa")["rtfa"].loss)
     print(

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.crosscheck import logistic_levels
+from fedasym.advisor.crosscheck import foresee_accuracies, logistic_levels
 from fedasym.advisor.data import read_classes
+from fedasym.algorithms import PAPER
+from fedasym.models.what_if import score_clients
 
 
 def clients(shares, seed=0):
@@ -52,3 +54,14 @@ def test_with_few_held_out_samples_training_samples_are_left_out(levels):
         held, trained = (np.sum(whole.split == part) for part in (2, 0))
         error = np.sqrt(max(level, 0.05) * (1 / held + 1 / trained))
         assert abs(found[name] - level) < 3 * error
+
+
+def test_maml_and_pfedme_are_foreseen_where_samples_are_held_out():
+    """By least-squares heads, as clients are scored elsewhere; without a theory of classes."""
+    federation = clients([0.25] * 4)
+    found = foresee_accuracies(federation)
+    scores = score_clients(federation, [PAPER[name] for name in ("maml", "pfedme")])
+    for name, score in zip(("maml", "pfedme"), scores, strict=True):
+        assert found[name].theory is None
+        assert found[name].samples == pytest.approx(score, abs=0.04)  # validation and test differ
+        assert found[name].trusted == pytest.approx(found["rtfa"].trusted, abs=0.05)

@@ -49,13 +49,26 @@ def test_the_advisor_is_asked_once_and_its_answer_travels_with_the_tables(
 ):
     assert fa.Results.read(run).foreseen is None
     found = asking.foresee(run, clients)
-    assert set(found.theory) >= {"fedavg", "rtfa", "local_ridge"}
-    assert set(found.advised) - set(found.theory) == {"maml", "pfedme"}  # no theory of classes
+    assert set(found.theory) == set(found.advised) >= {"fedavg", "rtfa", "local_ridge"}
     monkeypatch.setattr(asking, "ask_advisor", None)
     assert asking.foresee(run, clients) == found
     results = fa.Results.read(run)
     assert results.foreseen == found
     assert fa.Results.load(results.save(tmp_path / "tables")).foreseen == found
+
+
+def test_an_algorithm_without_a_theory_has_a_dash_for_it(run):
+    advised = {"fedavg": 0.7, "rtfa": 0.8, "local_ridge": 0.6}
+    reproduction.keep_foresight(run, reproduction.Foreseen({"fedavg": 0.75}, advised))
+    results = fa.Results.read(run)
+    rows = {row.algorithm: row.theory for row in reproduction.foresight_rows(results)}
+    assert rows == {"local": None, "fedavg": 0.75, "rtfa": None}
+    line = next(
+        line
+        for line in reproduction.compare_with_theory(results).splitlines()
+        if line.strip().startswith("rtfa")
+    )
+    assert line.split()[1:3] == ["-", "80.00"]
 
 
 def test_predicted_stands_beside_measured(run, clients):

@@ -13,7 +13,7 @@ from dataclasses import fields
 from functools import cache
 from pathlib import Path
 from random import Random
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 
 import numpy as np
 import polars as pl
@@ -24,7 +24,7 @@ from fedasym.experiments import folder as run_files
 from fedasym.experiments.fields import lines_of
 from fedasym.experiments.tables import clean_run, list_runs
 
-from .doors import Door
+from .doors import Change, Door
 from .mutation import changed_bytes, changed_json, changed_tree
 from .samples import federation, made
 
@@ -332,6 +332,28 @@ def network(folder: Path, data: bytes) -> object:
     return fa.pretraining.features("mine", federation(), network=file, device="cpu", into=folder)
 
 
+@cache
+def shard_files() -> dict[str, bytes]:
+    """The files of a federation in shards."""
+    with TemporaryDirectory() as home:
+        folder = federation().save(Path(home) / "clients", shards=1)
+        return {file.name: file.read_bytes() for file in folder.iterdir()}
+
+
+def shard_door(name: str, change: Change) -> Door:
+    """A folder of shards, one file of which comes from outside."""
+
+    def enter(folder: Path, data: bytes) -> object:
+        place = folder / "clients"
+        place.mkdir()
+        for each, right in shard_files().items():
+            (place / each).write_bytes(data if each == name else right)
+        opened = fa.Federation.open(place)
+        return str(opened), opened.take(range(len(opened))), opened.identities
+
+    return Door(f"shards, {name}", lambda: [shard_files()[name]], enter, change)
+
+
 def changed_safetensors(sample: bytes, random: Random) -> bytes:
     """The header changed as a tree, its length set right; or any bytes changed."""
     if random.randrange(3) == 0:
@@ -365,6 +387,9 @@ DOORS = [
     Door("client's head", cache(head_samples), head, changed_safetensors),
     Door("saved history", cache(history_samples), history, changed_safetensors),
     Door("saved double", double_samples, double, changed_safetensors),
+    shard_door("federation.json", changed_json),
+    shard_door("shard-00000.safetensors", changed_safetensors),
+    shard_door("clients.parquet", changed_bytes),
     Door(
         "pretrained network",
         cache(lambda: [own_network().read_bytes()]),

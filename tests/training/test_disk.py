@@ -9,7 +9,7 @@ from tests.training.clients import SMALL, federation
 
 import fedasym as fa
 from fedasym.data import shards
-from fedasym.training import loaders
+from fedasym.training import heads
 
 COUNTED = ("correct", "losses", "shared_correct", "shared_losses", "totals", "shared")
 
@@ -29,7 +29,7 @@ def folders(tmp_path_factory):
 def _small_blocks(monkeypatch):
     """Two clients in a block, and the clients of one round at a time."""
     monkeypatch.setattr(shards, "BLOCK_CLIENTS", 2)
-    monkeypatch.setattr(loaders, "BLOCK_BYTES", 1)
+    monkeypatch.setattr(heads, "BLOCK_BYTES", 1)
 
 
 def alike(one: fa.History, other: fa.History, tolerance: float = 2e-6) -> None:
@@ -66,6 +66,7 @@ def test_a_grid_with_seeds_corrections_and_privacy(folders):
     runs = (fa.train(names, each, **told) for each in (whole, opened))
     for one, other in zip(*runs, strict=True):
         alike(one, other)
+        assert str(other).splitlines()[0] == str(one).splitlines()[0]
     budget = fa.Privacy(noise_multiplier=1.0, delta=0.1, clip=0.5)
     told = SMALL | {"evaluate_every": 0, "privacy": budget}
     alike(*(fa.train("ftfa", each, **told) for each in (whole, opened)))
@@ -103,9 +104,11 @@ def test_one_program_serves_all_blocks(folders, monkeypatch):
     assert before == (advance._cache_size(), personalise._cache_size())
 
 
-def test_what_cannot_be_had_of_clients_on_disk_is_refused(folders, tmp_path):
+def test_what_cannot_be_had_of_clients_on_disk_is_refused(folders):
     opened = fa.Federation.open(folders[3][1])
     with pytest.raises(fa.InvalidInput, match="on disk, and splits are dealt out in memory"):
         fa.train("ftfa", opened, splits=[1], **SMALL)
     with pytest.raises(fa.InvalidInput, match="scales all features in memory"):
         fa.train("rtfa_directed", opened, **SMALL)
+    with pytest.raises(fa.InvalidInput, match="on disk"):
+        fa.train("ftfa", opened, **SMALL).decompose()

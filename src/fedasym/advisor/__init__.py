@@ -154,7 +154,7 @@ def advise(
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
         (few features: fitted); "all": every one that can be.
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
-        dear, clients are advised to learn alone, and told from how many on sharing would pay.
+        expensive, clients are advised to learn alone, and told from how many on sharing would pay.
         The statistics of the advice itself are not counted. Labels that are numbers.
     statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every
         client a few bounded numbers and a vector go into sums, to which Gaussian noise is added.

@@ -272,6 +272,11 @@ class LevelRows:
         )
 
     @property
+    def left_out(self) -> bool:
+        """Whether so few samples are held out that training samples are left out in turn."""
+        return bool(np.sum(self.split > 0) < LEAST_LEVELLED)
+
+    @property
     def many_or_uneven(self) -> bool:
         """Whether least squares may be off."""
         counts = np.bincount(self.codes[self.split == 0], minlength=self.count)
@@ -288,7 +293,7 @@ class LevelRows:
             self.split,
             self.count,
             intercept=False,
-            left_out=bool(np.sum(self.split > 0) < LEAST_LEVELLED),
+            left_out=self.left_out,
         )
         return {name: float(np.nanmean(board.score(PAPER[name]))) for name in names}
 
@@ -307,13 +312,16 @@ def logistic_levels(classes: Classes) -> dict[str, float]:
 
 def add_joint_methods(table: AccuracyTable, classes: Classes) -> dict[str, ExpectedAccuracy]:
     """The table, and algorithms whose shared model is not an average: they have no theory of
-    classes, and follow rtfa as far as least-squares heads of both differ.
+    classes, and follow rtfa as far as least-squares heads of both differ on held-out samples.
     """
     found = {
         name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted)
         for name, row in table.items()
     }
-    scores = LevelRows.of(classes).score(HeldOut, ("rtfa", *JOINT_METHODS))
+    level = LevelRows.of(classes)
+    if level.left_out:  # leaving out is exact for averages alone
+        return found
+    scores = level.score(HeldOut, ("rtfa", *JOINT_METHODS))
     for name in JOINT_METHODS:
         near = found["rtfa"].trusted + scores[name] - scores["rtfa"]
         found[name] = ExpectedAccuracy(None, scores[name], float(np.clip(near, 0.0, 1.0)))
@@ -440,8 +448,8 @@ class ExpectedAccuracy:
 def foresee_accuracies(
     federation: Federation, *, clients: int = QUICK_CLIENTS, features: int = QUICK_FEATURES
 ) -> dict[str, ExpectedAccuracy]:
-    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge, one step, MAML and pFedMe on
-    classes.
+    """Accuracies of fedavg, rtfa, ftfa (stopped early), local_ridge and one step on classes; where
+    enough samples are held out, of MAML and pFedMe too.
 
     Estimates come from at most `clients` clients, evenly spread, with all of their samples;
     predictions are for as many clients as the federation has. More than `features` features are

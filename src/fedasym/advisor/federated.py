@@ -268,7 +268,7 @@ class NoisedSums:
     @property
     def bytes(self) -> int:
         """What a client's statistics take: 8 bytes per number of votes and sums."""
-        return 8 * (len(STATISTICS) * int(POWERS.size) + self.sums.shape[1])
+        return 8 * (len(STATISTICS) * len(POWERS) + int(self.sums.shape[1]))
 
     def without(self, group: int) -> NoisedSums:
         """All groups but one."""

@@ -568,7 +568,8 @@ class Federation:
         subscripts = "npd,npd->n" if self.sequences else "nd,nd->n"
         each = np.einsum(subscripts, x, x, dtype=np.float64, casting="unsafe") / self.positions
         trains = self.split == TRAIN
-        return np.bincount(self.owner[trains], weights=each[trains], minlength=len(self))
+        sums = np.bincount(self.owner[trains], weights=each[trains], minlength=len(self))
+        return np.asarray(sums, np.float64)
 
     def place(self, client: Any) -> int:
         """Where a client stands; refuses one that is not there."""

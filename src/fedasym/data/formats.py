@@ -429,7 +429,7 @@ def read(
         told_too = [name for name, value in given_too.items() if value is not None]
         if told_too or roles or fields != FieldNames():
             raise InvalidInput(
-                f"{path}: {told_too[0] if told_too else 'a column'} is given, and a federation in"
+                f"{path}: {told_too[0] if told_too else 'a column'} is given, but a federation in"
                 " shards is read as it was written: leave it out"
             )
         return Federation.open(path)

@@ -386,7 +386,7 @@ def open_shard(folder: Path, held: Mapping[str, Any], number: int) -> Shard:
     try:
         with path.open("rb") as file:
             length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if length <= LONGEST else None
+            header = json.loads(file.read(length)) if length <= LONGEST else {}
             size = os.fstat(file.fileno()).st_size
         about = json.loads(header.pop("__metadata__")[KEY])
         arrays = {
@@ -433,6 +433,7 @@ def is_whole(shard: Shard, held: Mapping[str, Any], size: int) -> bool:
     return all(
         array.shape == wanted[name]
         and array.shape[:1] == (n,)
+        and all(type(each) is int for each in (array.offset, *array.shape))
         and array.dtype.kind in kinds[name]
         and 0 <= array.offset <= size - n * array.row_bytes
         for name, array in arrays.items()
@@ -508,7 +509,7 @@ def read_run(
             for name, array in arrays.items():
                 held = shard.arrays[name]
                 at = held.offset + row * held.row_bytes
-                fill_buffer(descriptor, memoryview(array[low:high]).cast("B"), at)
+                fill_buffer(descriptor, array[low:high].data.cast("B"), at)
         finally:
             os.close(descriptor)
     except (OSError, KeyError) as reason:
@@ -567,9 +568,7 @@ def client_checksums(
 ) -> NDArray[np.uint32]:
     """CRC-32 of each client's bytes: features, labels, split and mask, as they lie on disk."""
     views = [
-        (memoryview(arrays[name]).cast("B"), arrays[name][:1].nbytes)
-        for name in ARRAYS
-        if name in arrays
+        (arrays[name].data.cast("B"), arrays[name][:1].nbytes) for name in ARRAYS if name in arrays
     ]
     sums = np.empty(len(filled) - 1, np.uint32)
     for place, (low, high) in enumerate(pairwise(filled.tolist())):
@@ -802,7 +801,7 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]], notes: Mapping
     with path.open("wb") as file:
         file.write(len(text).to_bytes(8, "little") + text)
         for array in arrays.values():
-            file.write(memoryview(array).cast("B"))
+            file.write(array.data.cast("B"))
         file.flush()
         os.fsync(file.fileno())
 

@@ -267,7 +267,7 @@ class Decomposition(Result):
     """The gains of some algorithms in parts; prints itself.
 
     >>> import fedasym as fa
-    >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
+    >>> clients = fa.datasets.synthetic(alpha=1, beta=1, clients=8, seed=1)
     >>> found = fa.train("ftfa", clients, rounds=20, evaluate_every=0).decompose()
     >>> row = found["ftfa"]
     >>> parts = row.label.value + row.feature.value + row.rest.value

@@ -540,7 +540,7 @@ class Histories(Sequence[History], Result):
         Algorithms that share nothing, or keep the shared model, have no such gain and are left out.
 
         >>> import fedasym as fa
-        >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
+        >>> clients = fa.datasets.synthetic(alpha=1, beta=1, clients=8, seed=1)
         >>> runs = fa.train(["ftfa", "rtfa"], clients, rounds=20, evaluate_every=0)
         >>> [row["algorithm"] for row in runs.decompose().table()]
         ['ftfa', 'rtfa']

@@ -354,7 +354,7 @@ class History(Result):
         """Full precision: configuration, statistics by round, and counts [round][client][split]; of
         clients on disk how many there are, and totals over all.
         """
-        counted = ("correct", "losses", "shared_correct", "shared_losses")
+        counted: tuple[str, ...] = ("correct", "losses", "shared_correct", "shared_losses")
         if many := isinstance(self.federation, ShardedFederation):
             counted = ()  # write_clients has them
         held = {

@@ -22,8 +22,7 @@ from fedasym.training.privacy import PrivateRounds, draw_noise, plan_private_rou
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
 
 if TYPE_CHECKING:
-    from fedasym.training.heads import Packed
-    from fedasym.training.loaders import Loader
+    from fedasym.training.heads import Loader, Packed
     from fedasym.training.runner import Draw, RunWork
 
 Rows = NDArray[np.int32]

@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, mix_hash
 from fedasym.training.convergence import cluster_starts, pooled_sums
-from fedasym.training.loaders import Block, open_loader, padded_size, put_on_device
+from fedasym.training.heads import Block, open_loader, padded_size, put_on_device
 from fedasym.training.plans import (
     COPIES,
     KEEP,

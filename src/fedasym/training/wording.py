@@ -10,6 +10,7 @@ import numpy as np
 
 from fedasym.core.numbers import Array, TextTable, number
 from fedasym.data.federation import Federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.training.convergence import NEAR, columns_out_of_scale
 from fedasym.training.decomposition import count_labels
 from fedasym.training.privacy import NOT_COUNTED
@@ -288,6 +289,8 @@ def share_notes(history: History) -> list[str]:
     data = history.federation
     if history.algorithm.correction is None or not isinstance(data, Federation):
         return []  # a saved history has no samples
+    if isinstance(data, ShardedFederation):
+        return []  # which would be read once more to print a line
     told = describe_drift(*count_labels(data, history.protocol.count_padding))
     return [f"Doubt: {told}"] if told else []
 

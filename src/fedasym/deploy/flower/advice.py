@@ -160,7 +160,7 @@ def introduce_samples(message: Message, context: Context, load: Load) -> Message
         if private:
             raise NodeFault(
                 Fault.UNFIT_DATA,
-                "statistics-epsilon is given, and the columns of a table are prepared from sums"
+                "statistics-epsilon is given, but the columns of a table are prepared from sums"
                 " without noise: give features as numbers, in a .safetensors or .npz file",
             )
         return reply_for_recipe(message, federation)
