@@ -67,7 +67,7 @@ def do_step(step: str, clients: int, home: Path) -> str:
     if step == "advise":
         return fa.advise(fa.Federation.open(data)).recommended
     page = fa.report(home / "run", home / "page.html")
-    return f"{page.stat().st_size / 1e6:.1f} MB"
+    return f"{page.stat().st_size / 1e3:.0f} kB"
 
 
 def bytes_read() -> int:

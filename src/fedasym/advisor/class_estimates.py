@@ -479,15 +479,6 @@ def count_holding(data: ClientData, places: Sequence[int]) -> int:
     return sum(data.parts[place].held.size > 0 for place in places)
 
 
-def held_label_counts(classes: Classes) -> Array:
-    """(clients, classes) labels of held-out samples."""
-    counts = np.zeros((len(classes.data.parts), classes.count))
-    for place, part in enumerate(classes.data.parts):
-        labels = np.asarray(part.labels[part.held], dtype=int)
-        counts[place] = np.bincount(labels, minlength=classes.count)
-    return counts
-
-
 def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments | None:
     """Estimates from held-out samples alone, where training samples flatter; None: impossible."""
     data = seen.data
