@@ -19,7 +19,6 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.advice import SIMPLEST_MIXED, Advice, Estimated, Weight, choose_loss
 from fedasym.advisor.assumptions import Check, Doubt
-from fedasym.advisor.class_estimates import held_label_counts
 from fedasym.advisor.confirmation import FoldConfirmation, MixedConfirmation, stack_codes
 from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
 from fedasym.advisor.data import Classes, ClientData
@@ -513,6 +512,15 @@ def describe_clients(world: MixedModel, middle: float) -> tuple[ClientAdvice, ..
         )
         for j, name in enumerate(table.clients)
     )
+
+
+def held_label_counts(classes: Classes) -> Array:
+    """(clients, classes) labels of held-out samples."""
+    counts = np.zeros((len(classes.data.parts), classes.count))
+    for place, part in enumerate(classes.data.parts):
+        labels = np.asarray(part.labels[part.held], dtype=int)
+        counts[place] = np.bincount(labels, minlength=classes.count)
+    return counts
 
 
 def advise_scored(

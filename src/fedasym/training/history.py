@@ -53,7 +53,6 @@ from fedasym.training.wording import (
 if TYPE_CHECKING:
     from fedasym.training.decomposition import Decomposition
 
-
 VALIDATION, TEST = 0, 1  # the last axis of what was counted
 
 
@@ -297,8 +296,9 @@ class History(Result):
             assert self.heads is not None
             return np.asarray(self.heads[place])
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
-        first = first_head(self.federation, self.protocol, self.seed, np.float32)
-        start = first if self.shared is None else self.shared
+        start = self.shared
+        if start is None:
+            start = first_head(self.federation, self.protocol, self.seed, np.float32)
         return personal_head(*of, int(self.rounds[-1]), start, client, dtype=np.float32)
 
     def predict(self, features: ArrayLike, client: Any = None) -> NDArray[Any]:
@@ -307,16 +307,13 @@ class History(Result):
         features: (samples, d) or (samples, positions, d), as in the federation.
         """
         if client is None and (self.shared is None or self.algorithm.shares_nothing):
-            name = self.algorithm.name
-            raise InvalidInput(
-                f"client is None, but {name} has no shared model: name one of the clients"
-            )
+            told = f"client is None, but {self.algorithm.name} has no shared model"
+            raise InvalidInput(f"{told}: name one of the clients")
         x = np.asarray(features)
         d = self.federation.dimension
         if x.ndim == 0 or x.shape[-1] != d:
-            raise InvalidInput(
-                f"features have shape {x.shape}: the last axis holds the federation's {d} features"
-            )
+            told = f"features have shape {x.shape}"
+            raise InvalidInput(f"{told}: the last axis holds the federation's {d} features")
         if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
             raise InvalidInput("features must be finite numbers: fill or drop the missing ones")
         head = self.shared if client is None else self.personal(client)
