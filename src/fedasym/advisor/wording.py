@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import textwrap
 from collections.abc import Callable
 from typing import TYPE_CHECKING
@@ -11,7 +10,7 @@ import numpy as np
 
 from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import better_alone
-from fedasym.core.numbers import number, plural, three_digits
+from fedasym.core.numbers import four_digits, number, percent_text, plural, three_digits
 from fedasym.results import ACCURACY, LOSS
 
 if TYPE_CHECKING:
@@ -58,19 +57,16 @@ def statistics_sentence(advice: Advice, spent: NoisedStatistics) -> str:
     )
     if advice.privacy is None:
         return text
-    both = spent.epsilon + advice.privacy.epsilon
-    return (
-        f"{text} With training that is epsilon {number(both)} at delta"
-        f" {spent.delta + advice.privacy.delta:g} in all."
-    )
+    both, delta = spent.epsilon + advice.privacy.epsilon, spent.delta + advice.privacy.delta
+    return f"{text} With training that is epsilon {number(both)} at delta {delta:g} in all."
 
 
 def bytes_lines(sent: int | None) -> list[str]:
     """What clients sent, where it was summaries."""
     if sent is None:
         return []
-    told = f"From summaries alone: no client sent more than {sent:,} bytes beside its part in the"
-    return ["", f"{told} models."]
+    told = f"From summaries alone: no client sent more than {sent:,} bytes"
+    return ["", f"{told} beside its part in the models."]
 
 
 def regression_sentence(advice: Advice) -> str:
@@ -348,21 +344,8 @@ def accuracy_lines(advice: Advice) -> list[str]:
 
 def percent_interval(quantity: Quantity) -> str:
     """Ends in percent."""
-    if math.isnan(quantity.low):
-        return "-"
-    return f"[{100 * quantity.low:.1f}, {100 * quantity.high:.1f}]"
-
-
-def percent_text(value: float | None) -> str:
-    """A share in percent, to a tenth."""
-    return "-" if value is None or math.isnan(value) else f"{100 * value:.1f}%"
-
-
-def four_digits(value: float | None) -> str:
-    """Four digits."""
-    if value is None or math.isnan(value):
-        return "-"
-    return "none" if math.isinf(value) else f"{value:.4g}"
+    ends = f"[{100 * quantity.low:.1f}, {100 * quantity.high:.1f}]"
+    return "-" if np.isnan(quantity.low) else ends
 
 
 def accuracy_gain_lines(advice: Advice) -> list[str]:

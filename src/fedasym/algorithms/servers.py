@@ -348,86 +348,46 @@ def with_limit_of(target: str, name: str, server: ServerStage, **words: Any) -> 
     return Algorithm(name, server, REGISTRY[target].personalise, limit_of=target, **told)
 
 
-ROUNDS = {
-    each.name: each
-    for each in (
-        with_limit_of(
-            "fedavg",
-            "scaffold",
-            ControlVariates(),
-            words="FedAvg, clients' drift corrected by control variates",
-            reference="Karimireddy et al. 2020",
-            colour="#a6761d",
-            marker="2",
-        ),
-        with_limit_of(
-            "fedavg",
-            "feddyn",
-            DynamicPenalty(),
-            words="FedAvg, clients held near it by a penalty that learns",
-            reference="Acar et al. 2021",
-            colour="#e6ab02",
-            marker="3",
-        ),
-        with_limit_of(
-            "fedavg",
-            "fednova",
-            NormalisedSteps(),
-            words="FedAvg of changes per step, where clients take different numbers",
-            reference="Wang et al. 2020",
-            colour="#d8b365",
-            marker="4",
-        ),
-        with_limit_of(
-            "fedavg",
-            "fedavgm",
-            ServerMomentum(),
-            words="FedAvg with momentum on the server",
-            reference="Hsu et al. 2019",
-            colour="#f1a340",
-            marker="+",
-        ),
-        with_limit_of(
-            "fedavg",
-            "fedadam",
-            ServerAdam(),
-            words="FedAvg with Adam on the server",
-            reference="Reddi et al. 2021",
-            colour="#fdb863",
-            marker="x",
-        ),
-        with_limit_of(
-            "rtfa",
-            "ditto",
-            PersonalRounds(),
-            words="personal models beside FedAvg's, held near it and kept between rounds",
-            note="ditto is rtfa at its optimum: same limit.",
-            reference="Li et al. 2021",
-            colour="#4393c3",
-            marker="d",
-            grid={
-                "server_step": STEPS,
-                "local_step": STEPS,
-                "ridge": Ridge.settings()["ridge"].grid,
-            },
-        ),
-        Algorithm(
-            "ifca",
-            ClusterModels(),
-            Keep(),
-            words="a model for each cluster of clients, which choose by their loss",
-            reference="Ghosh et al. 2020",
-            colour="#e7298a",
-            marker="s",
-        ),
-    )
+# by other rounds to FedAvg's limit: what they are, who proposed them, colour and marker
+OTHER_ROUNDS: dict[str, tuple[ServerStage, str]] = {
+    "scaffold": (ControlVariates(), "FedAvg, clients' drift corrected by control variates"),
+    "feddyn": (DynamicPenalty(), "FedAvg, clients held near it by a penalty that learns"),
+    "fednova": (NormalisedSteps(), "FedAvg of changes per step, where clients take more or fewer"),
+    "fedavgm": (ServerMomentum(), "FedAvg with momentum on the server"),
+    "fedadam": (ServerAdam(), "FedAvg with Adam on the server"),
 }
-STAGES = (
-    ControlVariates,
-    DynamicPenalty,
-    NormalisedSteps,
-    ServerMomentum,
-    ServerAdam,
-    PersonalRounds,
-    ClusterModels,
+LABELS = ("reference", "colour", "marker")
+MARKS = {
+    "scaffold": ("Karimireddy et al. 2020", "#a6761d", "2"),
+    "feddyn": ("Acar et al. 2021", "#e6ab02", "3"),
+    "fednova": ("Wang et al. 2020", "#d8b365", "4"),
+    "fedavgm": ("Hsu et al. 2019", "#f1a340", "+"),
+    "fedadam": ("Reddi et al. 2021", "#fdb863", "x"),
+}
+DITTO = with_limit_of(
+    "rtfa",
+    "ditto",
+    PersonalRounds(),
+    words="personal models beside FedAvg's, held near it and kept between rounds",
+    note="ditto is rtfa at its optimum: same limit.",
+    reference="Li et al. 2021",
+    colour="#4393c3",
+    marker="d",
+    grid={"server_step": STEPS, "local_step": STEPS, "ridge": Ridge.settings()["ridge"].grid},
 )
+IFCA = Algorithm(
+    "ifca",
+    ClusterModels(),
+    Keep(),
+    words="a model for each cluster of clients, which choose by their loss",
+    reference="Ghosh et al. 2020",
+    colour="#e7298a",
+    marker="s",
+)
+ROUNDS = {
+    name: with_limit_of(
+        "fedavg", name, stage, words=words, **dict(zip(LABELS, MARKS[name], strict=True))
+    )
+    for name, (stage, words) in OTHER_ROUNDS.items()
+} | {each.name: each for each in (DITTO, IFCA)}
+STAGES = tuple(type(each.server) for each in ROUNDS.values())

@@ -313,6 +313,18 @@ def three_digits(value: float | None) -> str:
     return text.rstrip("0").rstrip(".") if digits > 0 else text
 
 
+def four_digits(value: float | None) -> str:
+    """Four significant digits; a dash where there is no number, "none" where it is infinite."""
+    if value is None or np.isnan(value):
+        return "-"
+    return "none" if np.isinf(value) else f"{value:.4g}"
+
+
+def percent_text(value: float | None) -> str:
+    """A share in percent, to a tenth."""
+    return "-" if value is None or np.isnan(value) else f"{100 * value:.1f}%"
+
+
 def check_ridge(ridge: ArrayLike) -> float | NDArray[np.float64]:
     """A ridge: a real number, infinity, or an array; negative ones meet the population later."""
     array = floats(ridge)

@@ -349,8 +349,7 @@ def load_stackexchange(
             f"least is {least}: none of the {len(texts)} users in {str(folder)!r} has as many"
             " words; give a smaller number"
         )
-    names = list(samples)
-    counts = np.array([len(mine) for mine in samples.values()], dtype=np.intp)
+    names, counts = list(samples), np.array([*map(len, samples.values())], dtype=np.intp)
     rows = [sample for mine in samples.values() for sample in mine]
     split = assembly.split_by_fractions(names, counts, seed)
     parts = zip(rows, split.tolist(), strict=True)

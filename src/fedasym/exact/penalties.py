@@ -338,8 +338,7 @@ def mask_ridges(ridges: Array, may: NDArray[np.bool_] | None) -> Array:
 
 def check_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -> Array:
     """Ridges that were given: one for all, one per client, one per unknown, or both."""
-    m = len(clients)
-    p = clients[0].X.shape[1]
+    m, p = len(clients), clients[0].X.shape[1]
     shape = () if isinstance(wanted, Mapping) else np.shape(np.asarray(wanted, dtype=object))
     if len(shape) == 2:
         numbers = floats(wanted)

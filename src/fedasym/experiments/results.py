@@ -694,7 +694,9 @@ def describe_budget(experiment: Experiment, data: Record) -> list[str]:
     told = experiment.settings.model_dump()
     lines = []
     tried = {}
-    seeds, splits = map(describe_numbers, (experiment.trials.seeds, experiment.trials.splits))
+    trials = {"seeds": experiment.trials.seeds, "splits": experiment.trials.splits}
+    held = [f"{kind} {describe_numbers(numbers)}" for kind, numbers in trials.items() if numbers]
+    repeats = " and ".join(held) or "no trials"
     for name, axes in experiment.grid.items():
         tried[name] = len(combinations(axes))
         shared, personal = count_planned_steps(name, told, data)
@@ -711,7 +713,7 @@ def describe_budget(experiment: Experiment, data: Record) -> list[str]:
         tuned = "one configuration, not tuned"
         if tried[name] > 1:
             tuned = f"{tried[name]} configurations tried with seed 1"
-        given = f"{name}: {tuned}, then seeds {seeds} and splits {splits}"
+        given = f"{name}: {tuned}, then {repeats}"
         lines.append(f"{given}; a run takes {'; '.join(parts) or 'no steps'}.")
     if len(set(tried.values())) > 1:
         most, least = (end(tried, key=lambda name: tried[name]) for end in (max, min))

@@ -9,7 +9,13 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
-from fedasym.advisor.wording import NO_FINITE_ERROR
+from fedasym.advisor.wording import (
+    NO_FINITE_ERROR,
+    class_sentence,
+    count_verdicts,
+    regression_sentence,
+    scored_sentence,
+)
 from fedasym.models.what_if import UNITS, show_band
 from fedasym.results import ACCURACY, LOSS
 from fedasym.show.figures import embed_for_screens
@@ -81,22 +87,14 @@ def write_advice(advice: Advice, path: str | Path) -> Path:
 
 def advice_page(advice: Advice) -> str:
     """The whole page; the same advice gives the same text."""
-    answer = {LOSS: answer_regression, ACCURACY: answer_classes}.get(advice.metric, answer_scores)(
-        advice
-    )
+    describe = {LOSS: answer_regression, ACCURACY: answer_classes}.get(advice.metric, answer_scores)
+    answer = describe(advice)
     clients = describe_gainers(advice) if advice.clients else None
     gain = None if advice.gain is None else describe_parts(advice.gain)
-    held = [
-        answer.expected,
-        answer.estimates,
-        Heading("doubts", "Doubts"),
-        clients,
-        gain,
-        Heading("check", "To prove this wrong"),
-    ]
-    held.append(Heading("columns", "The columns") if advice.columns else None)
     other = None if advice.what_if is None else describe_what_if(advice.what_if)
-    held.append(other)
+    doubts, check = Heading("doubts", "Doubts"), Heading("check", "To prove this wrong")
+    columns = Heading("columns", "The columns") if advice.columns else None
+    held = [answer.expected, answer.estimates, doubts, clients, gain, check, columns, other]
     context = {
         "recommended": advice.recommended,
         "sizes": answer.sizes,
@@ -109,7 +107,7 @@ def advice_page(advice: Advice) -> str:
         "gain": gain,
         "confirm": str(advice.confirm),
         "snippet": advice.confirm.snippet or None,
-        "columns": advice.columns,
+        "columns": advice.columns.replace("\n", ". ", 1) if advice.columns else None,
         "what_if": other,
     }
     return render("advice.html", f"Advice: {advice.recommended}", context)
@@ -124,8 +122,6 @@ class Heading(NamedTuple):
 
 def answer_scores(advice: Advice) -> AdviceParts:
     """Measured scores."""
-    from fedasym.advisor.wording import scored_sentence
-
     about = advice.population
     sizes = [
         f"{about.clients:,} clients",
@@ -159,8 +155,6 @@ def answer_scores(advice: Advice) -> AdviceParts:
 
 def answer_classes(advice: Advice) -> AdviceParts:
     """Predicted accuracies."""
-    from fedasym.advisor.wording import class_sentence
-
     about = advice.population
     sizes = [
         f"{about.clients:,} clients",
@@ -197,24 +191,13 @@ def answer_classes(advice: Advice) -> AdviceParts:
         drawing,
         Table(columns, cells, "Predicted accuracies", best),
     )
-    named = {
-        "radius": about.radius,
-        "centre": about.centre,
-        "signal": about.signal,
-        "aspect": about.aspect,
-    }
-    return AdviceParts(
-        class_sentence(advice),
-        sizes,
-        expected,
-        Passage("population", "The population", "", estimates_table(named)),
-    )
+    named = {name: getattr(about, name) for name in ("radius", "centre", "signal", "aspect")}
+    why = Passage("population", "The population", "", estimates_table(named))
+    return AdviceParts(class_sentence(advice), sizes, expected, why)
 
 
 def answer_regression(advice: Advice) -> AdviceParts:
     """Expected errors."""
-    from fedasym.advisor.wording import regression_sentence
-
     about, floor = advice.population, advice.floor
     sizes = [
         f"{about.clients:,} clients",
@@ -311,11 +294,8 @@ def weights_passage(advice: Advice) -> Passage:
 
 def estimates_table(named: dict[str, Quantity]) -> Table:
     """The estimates with their intervals."""
-    columns = [
-        Column("quantity", True),
-        *map(Column, ("estimate", "low", "high")),
-        Column("meaning", True),
-    ]
+    numbers = map(Column, ("estimate", "low", "high"))
+    columns = [Column("quantity", True), *numbers, Column("meaning", True)]
     cells = [
         [Cell(name), *(number_cell(v) for v in (q.value, q.low, q.high)), Cell(MEANINGS[name])]
         for name, q in named.items()
@@ -347,25 +327,19 @@ def describe_what_if(found: WhatIf) -> Passage:
 def describe_gainers(advice: Advice) -> Passage:
     """Every client: the ones that lose first."""
     points = advice.metric.share
-    tally = {
-        word: sum(each.verdict == word for each in advice.clients)
-        for word in ("gains", "loses", "unclear")
-    }
+    gains, loses, unclear = count_verdicts(advice)
     text = (
-        f"With a model of its own (rtfa) instead of the shared one (fedavg): {tally['gains']}"
-        f" clients gain, {tally['loses']} are predicted to lose, {tally['unclear']} unclear. Gains"
-        f" are in {'points of accuracy' if points else 'squared labels'}."
+        f"With a model of its own (rtfa) instead of the shared one (fedavg): {gains} clients gain,"
+        f" {loses} are predicted to lose, {unclear} unclear. Gains are in"
+        f" {'points of accuracy' if points else 'squared units of the label'}."
     )
     order = sorted(advice.clients, key=lambda each: each.gain)
     if len(order) > MOST:
         text += f" The table shows the {MOST} with the lowest gains of {len(order):,}."
         order = order[:MOST]
     scale = 100 if points else 1
-    columns = [
-        Column("client", True),
-        *map(Column, ("samples", "gain", "low", "high", "ridge")),
-        Column("verdict", True),
-    ]
+    numbers = map(Column, ("samples", "gain", "low", "high", "ridge"))
+    columns = [Column("client", True), *numbers, Column("verdict", True)]
     cells = [
         [
             Cell(str(each.client)),

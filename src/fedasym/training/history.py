@@ -7,7 +7,7 @@ alike, or of the worst.
 from __future__ import annotations
 
 import json
-from dataclasses import asdict, dataclass
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +21,6 @@ from fedasym.core.numbers import (
     Counts,
     Sums,
     TextTable,
-    json_value,
     lowest_tenth,
     mean_client_ratio,
     pooled_ratio,
@@ -29,12 +28,17 @@ from fedasym.core.numbers import (
     share_worse,
 )
 from fedasym.data.federation import Federation
-from fedasym.data.shards import ShardedFederation
 from fedasym.results import Result
 from fedasym.training.convergence import NEAR, Exact
 from fedasym.training.privacy import PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
-from fedasym.training.storage import Roster, read_history, write_client_columns, write_history
+from fedasym.training.storage import (
+    Roster,
+    read_history,
+    tabulate_history,
+    write_client_columns,
+    write_history,
+)
 from fedasym.training.wording import (
     COLUMNS,
     client_notes,
@@ -48,7 +52,6 @@ from fedasym.training.wording import (
 
 if TYPE_CHECKING:
     from fedasym.training.decomposition import Decomposition
-
 
 VALIDATION, TEST = 0, 1  # the last axis of what was counted
 
@@ -132,9 +135,8 @@ class History(Result):
     @property
     def hurt(self) -> Array:
         """The share of clients whose personal model is strictly worse than the shared one."""
-        regression = self.task == "regression"
         own, theirs = self.correct, self.shared_correct
-        if regression:
+        if regression := self.task == "regression":
             own, theirs = self.losses, self.shared_losses
         tested = (own[..., TEST], theirs[..., TEST], self.totals[:, TEST])
         return self._if_shared(share_worse(*tested, losses=regression))
@@ -192,8 +194,8 @@ class History(Result):
     @property
     def converged(self) -> bool | None:
         """Whether models are as good as exact on training samples; None where that is not known."""
-        last = (float(each[-1]) for each in (self.excess, self.shared_excess))
-        known = [each for each in last if not np.isnan(each)]
+        last = np.array([self.excess[-1], self.shared_excess[-1]])
+        known = last[~np.isnan(last)].tolist()
         return max(known) <= NEAR if known and self.diverged is None else None
 
     @property
@@ -210,17 +212,18 @@ class History(Result):
     def best(self) -> int:
         """The evaluated round where personal models validate best; the last without validation."""
         regression = self.task == "regression"
-        values = np.asarray(self.validation_loss if regression else self.validation_accuracy, float)
-        if not np.isfinite(values).any():
-            return int(self.rounds[-1])
-        return int(self.rounds[int(np.nanargmax(-values if regression else values))])
+        values = np.asarray(
+            -self.validation_loss if regression else self.validation_accuracy, float
+        )
+        at = int(np.nanargmax(values)) if np.isfinite(values).any() else -1
+        return int(self.rounds[at])
 
     def table(self) -> list[dict[str, Any]]:
         """One record per evaluated round: feed it to any data frame."""
         columns = {name: getattr(self, name) for name in COLUMNS[self.task]}
+        run = {"algorithm": self.algorithm.name, "seed": self.seed}
         return [
-            {"algorithm": self.algorithm.name, "seed": self.seed, "round": int(when)}
-            | {name: float(values[at]) for name, values in columns.items()}
+            run | {"round": int(when)} | {name: float(each[at]) for name, each in columns.items()}
             for at, when in enumerate(self.rounds)
         ]
 
@@ -272,8 +275,7 @@ class History(Result):
         return write_client_columns(path, self.federation.clients, self.client_columns(round))
 
     def decompose(self) -> Decomposition:
-        """The gain of the personal models over the shared one after the last evaluated round, split
-        into label shift, feature shift and the rest; with standard errors over clients.
+        """The personal models' gain at the end, in label shift, feature shift and the rest.
 
         >>> import fedasym as fa
         >>> clients = fa.datasets.synthetic(alpha=1, beta=1, seed=1)
@@ -289,10 +291,10 @@ class History(Result):
         """A client's personal head (features, outputs) after the last evaluated round."""
         from fedasym.training.twin import first_head, personal_head
 
+        place = self.federation.place(client)  # refuses a client that is not there
         if isinstance(self.federation, Roster):
             assert self.heads is not None
-            return np.asarray(self.heads[self.federation.place(client)])
-        self.federation.place(client)  # refuses a client that is not there
+            return np.asarray(self.heads[place])
         of = (self.algorithm, self.federation, self.settings, self.protocol, self.seed)
         start = self.shared
         if start is None:
@@ -305,16 +307,13 @@ class History(Result):
         features: (samples, d) or (samples, positions, d), as in the federation.
         """
         if client is None and (self.shared is None or self.algorithm.shares_nothing):
-            name = self.algorithm.name
-            raise InvalidInput(
-                f"client is None, but {name} has no shared model: name one of the clients"
-            )
+            told = f"client is None, but {self.algorithm.name} has no shared model"
+            raise InvalidInput(f"{told}: name one of the clients")
         x = np.asarray(features)
         d = self.federation.dimension
         if x.ndim == 0 or x.shape[-1] != d:
-            raise InvalidInput(
-                f"features have shape {x.shape}: the last axis holds the federation's {d} features"
-            )
+            told = f"features have shape {x.shape}"
+            raise InvalidInput(f"{told}: the last axis holds the federation's {d} features")
         if x.dtype.kind not in "fiub" or not np.isfinite(x).all():
             raise InvalidInput("features must be finite numbers: fill or drop the missing ones")
         head = self.shared if client is None else self.personal(client)
@@ -351,30 +350,8 @@ class History(Result):
         return Histories((self,)).plot(path)
 
     def to_json(self) -> str:
-        """Full precision: configuration, statistics by round, and counts [round][client][split]; of
-        clients on disk how many there are, and totals over all.
-        """
-        counted: tuple[str, ...] = ("correct", "losses", "shared_correct", "shared_losses")
-        if many := isinstance(self.federation, ShardedFederation):
-            counted = ()  # write_clients has them
-        held = {
-            "algorithm": self.algorithm.name,
-            "settings": named_settings(self.settings, self.algorithm),
-            "protocol": asdict(self.protocol),
-            "seed": self.seed,
-            "task": self.task,
-            "rounds": np.asarray(self.rounds).tolist(),
-            "statistics": {name: json_value(getattr(self, name)) for name in COLUMNS[self.task]},
-            "clients": len(self.totals) if many else list(self.federation.clients),
-            "splits": ["validation", "test"],
-            "totals": np.asarray(self.totals.sum(0) if many else self.totals).tolist(),
-            **{name: json_value(getattr(self, name)) for name in counted},
-            "diverged": self.diverged,
-            "interrupted": self.interrupted,
-            **({} if self.privacy is None else {"privacy": asdict(self.privacy)}),
-            "notes": list(self.notes),
-        }
-        return json.dumps(held, indent=2)
+        """Configuration, statistics by round and counts; totals alone for clients on disk."""
+        return json.dumps(tabulate_history(self), indent=2)
 
     @property
     def title(self) -> str:

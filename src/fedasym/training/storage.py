@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
 from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
+from fedasym.core.numbers import json_value
 from fedasym.core.privacy import read_privacy
 from fedasym.core.runtime import refuse_unwritable, replace_file
 from fedasym.data.files import KEY, check_file
@@ -28,7 +29,8 @@ from fedasym.data.samples import owners_of
 from fedasym.data.shards import ClientNames, ShardedFederation
 from fedasym.training.convergence import Exact
 from fedasym.training.privacy import PrivacySpent
-from fedasym.training.settings import Protocol, Settings
+from fedasym.training.settings import Protocol, Settings, named_settings
+from fedasym.training.wording import COLUMNS
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
@@ -76,6 +78,30 @@ class Roster:
             more = len(self.clients) - len(known)
             raise unknown_name("client", client, known if more <= 0 else [*known, f"{more} more"])
         return found
+
+
+def tabulate_history(history: History) -> dict[str, Any]:
+    """A run in plain values: what it was, statistics by round, counts [round][client][split]."""
+    counted: tuple[str, ...] = ("correct", "losses", "shared_correct", "shared_losses")
+    if many := isinstance(history.federation, ShardedFederation):
+        counted = ()  # write_clients has them
+    return {
+        "algorithm": history.algorithm.name,
+        "settings": named_settings(history.settings, history.algorithm),
+        "protocol": asdict(history.protocol),
+        "seed": history.seed,
+        "task": history.task,
+        "rounds": np.asarray(history.rounds).tolist(),
+        "statistics": {name: json_value(getattr(history, name)) for name in COLUMNS[history.task]},
+        "clients": len(history.totals) if many else list(history.federation.clients),
+        "splits": ["validation", "test"],
+        "totals": np.asarray(history.totals.sum(0) if many else history.totals).tolist(),
+        **{name: json_value(getattr(history, name)) for name in counted},
+        "diverged": history.diverged,
+        "interrupted": history.interrupted,
+        **({} if history.privacy is None else {"privacy": asdict(history.privacy)}),
+        "notes": list(history.notes),
+    }
 
 
 def write_history(history: History, path: str | Path) -> Path:

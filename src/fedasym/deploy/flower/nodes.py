@@ -59,7 +59,7 @@ from fedasym.deploy.flower.messages import (
     report_as,
     unpack_state,
 )
-from fedasym.deploy.flower.policy import ANY, NodeTable, Policy, answer_table, limit_classes
+from fedasym.deploy.flower.policy import ANY, NodeTable, Policy, answer_table
 from fedasym.deploy.flower.preparation import Asked, TableAnswer, read_asked
 from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit
@@ -161,7 +161,7 @@ def load_clients(
                 ' run config or in this node\'s --node-config, or task="regression" where whole'
                 " numbers are meant as numbers",
             )
-    limit_classes(policy, len(federation.classes or ()))
+    policy.limit_classes(len(federation.classes or ()))
     return replace(partition_of(federation, node_config), truth=None)
 
 

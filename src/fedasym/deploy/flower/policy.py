@@ -100,6 +100,12 @@ class Policy:
         listed = getattr(self, rule)
         return ANY in listed or name in listed
 
+    def limit_classes(self, count: int) -> None:
+        """Refuse a label with more values than the owner allows."""
+        if count > self.most_classes:
+            told = f"the label has {count} classes: most-classes is {self.most_classes}"
+            raise NodeFault(Fault.NOT_ALLOWED, told)
+
     @classmethod
     def of(cls, node_config: Mapping[str, Any]) -> Policy:
         """The policy of a node: the file that its `policy` names or that is beside its data, and
@@ -199,10 +205,8 @@ class NodeTable:
             mine = set(list(dict.fromkeys(name for name in who if name is not None))[first::step])
             rows = np.flatnonzero([name in mine for name in who])
             if not rows.size:
-                raise NodeFault(
-                    Fault.BAD_CONFIGURATION,
-                    f"partition-id is {first}, and the file has fewer clients: start fewer nodes",
-                )
+                told = f"partition-id is {first}, and the file has fewer clients: start fewer nodes"
+                raise NodeFault(Fault.BAD_CONFIGURATION, told)
             if not isinstance(split, str | None):
                 split = np.asarray(split)[rows]
             frame, who = frame[rows], [who[row] for row in rows]
@@ -231,11 +235,8 @@ class NodeTable:
             ):
                 found[name] = cells
             elif names.chosen is not None:
-                raise NodeFault(
-                    Fault.NOT_ALLOWED,
-                    f"features name {name!r}, and the policy lists it neither among features of"
-                    " numbers nor among categories",
-                )
+                told = f"features name {name!r}, and the policy lists it neither among features of"
+                raise NodeFault(Fault.NOT_ALLOWED, f"{told} numbers nor among categories")
         return found
 
     def allows_words(self, name: str) -> bool:
@@ -346,7 +347,7 @@ class OpenTable(NamedTuple):
                 ' of the policy, or say task="regression" where whole numbers are meant as numbers',
             )
         counts = Counter(chosen.labels.values[chosen.train].tolist())
-        limit_classes(policy, len(counts))
+        policy.limit_classes(len(counts))
         return sorted(name for name, n in counts.items() if n >= policy.least_rows)
 
     def prepare(self, recipe: Recipe, classes: tuple[Any, ...] | None) -> Federation:
@@ -368,14 +369,12 @@ class OpenTable(NamedTuple):
             task=recipe.target.task, classes=told["classes"], names=recipe.names,
             personal=recipe.personal, intercept=recipe.intercept, recipe=ours,
         )  # fmt: skip
-        limit_classes(self.table.policy, len(federation.classes or ()))
+        self.table.policy.limit_classes(len(federation.classes or ()))
         return federation
 
 
 class ChosenRows(NamedTuple):
-    """Rows that serve: where they are, their labels, owners and split, which of them train, how
-    many others there are, and how many cells are filled.
-    """
+    """Rows that serve, which of them train, how many do not serve, how many cells are filled."""
 
     rows: NDArray[np.intp]
     labels: Labels
@@ -398,12 +397,3 @@ def answer_table(table: NodeTable, asked: Asked) -> Federation | TableAnswer:
         return federation
     X = federation.features[federation.split == TRAIN].astype(np.float64)
     return TableAnswer({PRODUCTS: len(X)}, {PRODUCTS: X.T @ X})
-
-
-def limit_classes(policy: Policy, count: int) -> None:
-    """Refuse a label with more values than the owner allows."""
-    if count > policy.most_classes:
-        raise NodeFault(
-            Fault.NOT_ALLOWED,
-            f"the label has {count} classes: most-classes is {policy.most_classes}",
-        )
