@@ -11,6 +11,7 @@ import fedasym as fa
 from fedasym.advisor.class_estimates import look_at_clients
 from fedasym.advisor.class_predictions import has_accuracy
 from fedasym.advisor.data import read_classes
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.exact.classes import fit_classes, likeliest_smoothing
 
 
@@ -144,11 +145,16 @@ def test_with_few_features_they_are_recommended_where_they_win(few, scored):
     assert not scored.confirm(few).refuted
 
 
-def test_with_few_features_shares_that_drift_are_doubted():
-    """And "all" takes what has an exact form for classes, by the names that people type."""
+def test_with_few_features_shares_that_drift_are_doubted(monkeypatch):
+    """And "all" takes what has an exact form for classes, by the names that people type; a user's
+    own ridge has none.
+    """
+    monkeypatch.setattr(REGISTRY, "_known", dict(REGISTRY._known))
+    own = fa.Algorithm("stiff", fa.algorithms.Average(), fa.algorithms.Ridge(1.0))
+    fa.algorithms.register(own)
     moved = fa.advise(clients_with(label=3.0, drift=True, d=2, C=2), algorithms="all")
     assert {"ditto", "scaffold", "fedavg_share"} <= moved.predictions.keys()
-    assert "apfl" not in moved.predictions
+    assert {"apfl", "stiff"}.isdisjoint(moved.predictions)
     assert moved.recommended != "fedavg_share"
     assert "class shares drift" in {doubt.check for doubt in moved.doubts}
 

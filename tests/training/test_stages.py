@@ -214,7 +214,7 @@ REFUSED = {
     "two arguments": (lambda self, w, start: w, "it is called as step"),
     "batch 1": (
         lambda self, w, start, gradient, rate: gradient(w, 1),
-        "gradient is asked for batch 1, and a step has 1",
+        "gradient is asked for batch 1, but a step has 1",
     ),
     "nothing": (
         lambda self, w, start, gradient, rate: None,

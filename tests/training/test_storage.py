@@ -89,8 +89,10 @@ def test_damaged_and_foreign_files_are_refused(tmp_path):
         b"{}",
     ):
         path.write_bytes(changed)
-        with pytest.raises(fa.InvalidInput, match="no history that save wrote, or it was damaged"):
+        with pytest.raises(
+            fa.InvalidInput, match="not a history that save wrote, or it was damaged"
+        ):
             fa.History.load(path)
     federation().save(path)
-    with pytest.raises(fa.InvalidInput, match="no history that save wrote"):
+    with pytest.raises(fa.InvalidInput, match="not a history that save wrote"):
         fa.History.load(path)

@@ -114,7 +114,7 @@ from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
 from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import TRAIN
-from fedasym.exact.classes import ClassFit, fit_classes, is_covered
+from fedasym.exact.classes import ClassFit, fit_classes, refuse_classes
 from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.reml import FEW
 from fedasym.exact.spread import MANY_UNKNOWNS
@@ -266,7 +266,7 @@ def advise_samples(
         sequences = federation is not None and federation.sequences
         with few_threads(classes.data.dimension):
             if not sequences and are_few_classes(classes, free):
-                beside = [each for each in beside if not every or is_covered(each)]
+                beside = [each for each in beside if not every or not refuse_classes(each, free)]
                 return advise_scored(classes, *named, free, notes, beside)
             beside = [each for each in beside if not every or has_accuracy(each, classes.count)]
             return advise_classes(classes, beside)

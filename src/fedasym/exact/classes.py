@@ -324,20 +324,27 @@ def is_covered(algorithm: Algorithm) -> bool:
     return shared is not None and own in COVERED.get(shared, ())
 
 
+def refuse_classes(algorithm: Algorithm, intercept: bool) -> str | None:
+    """Why an algorithm cannot be fitted to classes here; None where it can."""
+    name = algorithm.name
+    if not is_covered(algorithm):
+        names = ", ".join(name for name, each in PAPER.items() if is_covered(each))
+        return f"{name} has no exact form for classes: take one of {names}"
+    if has_variances(algorithm) and algorithm.personalise.get("ridge") is not None:
+        return f"{name} has a ridge of its own: give `variances` for classes"
+    if algorithm.correction is not None and not intercept:
+        other = name.removesuffix(SHARED)
+        return f"{name} moves intercepts, and intercept is False: leave that out, or take {other}"
+    return None
+
+
 def resolve_algorithm(algorithm: Any, intercept: bool = True) -> Algorithm:
     """The algorithm of this name, if its pair of stages has a form for classes here."""
     (entry,) = requested_algorithms(algorithm, PAPER)
     chosen = find(entry)
-    if not is_covered(chosen):
-        names = ", ".join(name for name, each in PAPER.items() if is_covered(each))
-        raise InvalidInput(f"{chosen.name} has no exact form for classes: take one of {names}")
-    if has_variances(chosen) and chosen.personalise.get("ridge") is not None:
-        raise InvalidInput(f"{chosen.name} has a ridge of its own: give `variances` for classes")
-    if chosen.correction is not None and not intercept:
-        raise InvalidInput(
-            f"{chosen.name} moves intercepts, and intercept is False: leave that out, or take"
-            f" {chosen.name.removesuffix(SHARED)}"
-        )
+    refusal = refuse_classes(chosen, intercept)
+    if refusal is not None:
+        raise InvalidInput(refusal)
     return chosen
 
 

@@ -205,8 +205,8 @@ class NodeTable:
             mine = set(list(dict.fromkeys(name for name in who if name is not None))[first::step])
             rows = np.flatnonzero([name in mine for name in who])
             if not rows.size:
-                told = f"partition-id is {first}, and the file has fewer clients: start fewer nodes"
-                raise NodeFault(Fault.BAD_CONFIGURATION, told)
+                fault = f"partition-id is {first}, and the file has fewer clients; start fewer"
+                raise NodeFault(Fault.BAD_CONFIGURATION, fault)
             if not isinstance(split, str | None):
                 split = np.asarray(split)[rows]
             frame, who = frame[rows], [who[row] for row in rows]
