@@ -57,7 +57,7 @@ SELF_ROUNDS = 3  # until r2 agrees with itself: each leaves 2/n of the differenc
 # out
 PROBE_COST = 60
 LOOK_WORK = 4e10  # multiplications that the second look at clients may cost
-LOOKED_AT = 5000  # clients, at most, in the second look: more would move no digit that is shown
+LOOKED_AT = 5000  # clients, at most, in the second look, spread evenly over all
 # accuracy by which held-out samples must fall short for the features to be suspected
 FRESH_GAP = 0.02
 
