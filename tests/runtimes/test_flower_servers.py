@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.deploy.flower import write_app
 from fedasym.deploy.flower.nodes import SavedHead, select_clients
 from fedasym.training import twin
 from fedasym.training.settings import Settings, default_of, find_protocol, own_settings
@@ -58,8 +57,3 @@ def test_nodes_send_sums_of_products_once_and_no_client_s_own(tmp_path):
     assert [sorted(each) for each in sent] == [["cross", "gram"]] * 2
     X = whole.features[whole.split == 0]
     np.testing.assert_allclose(sum(each["gram"].numpy() for each in sent), X.T @ X, rtol=1e-12)
-
-
-def test_clusters_are_refused_in_words(tmp_path):
-    with pytest.raises(fa.NoFormula, match="ifca begins with models that clients' gradients give"):
-        write_app("ifca", tmp_path / "app")

@@ -35,7 +35,6 @@ from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
 from fedasym.core.errors import (
     InvalidInput,
     MissingPackage,
-    NoFormula,
     one_of,
     path_of,
     unknown_name,
@@ -167,14 +166,6 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     chosen = find(algorithm)
     check_trainable(chosen)
     check_steps(chosen)
-    if chosen.personalise.undeployable:
-        raise NoFormula(f"{chosen.name} {chosen.personalise.undeployable}")
-    if chosen.server.start_models:
-        raise NoFormula(
-            f"{chosen.name} begins with models that clients' gradients give, which no federation is"
-            " asked for: deploy rtfa or ditto, or one federation for each cluster that fa.train"
-            " finds"
-        )
     return chosen
 
 
