@@ -257,7 +257,6 @@ class Description(BaseModel):
 
 Count = Annotated[int, Field(ge=0, lt=2**40)]
 LARGEST_SIZE = 1e140  # of a number in a table: its square, times all samples, is a float
-Size = Annotated[float, Field(ge=0, le=LARGEST_SIZE)]
 
 
 class ColumnLook(Description):
@@ -280,15 +279,14 @@ class TableLook(Description):
 
 
 class NumberSums(Description):
-    """A column of numbers: training cells there and missing, mean, sum of squares about it, the
-    largest size, and of dates the first day.
+    """A column of numbers: training cells there and missing, mean, sum of squares about it, and of
+    dates the first day of the first year.
     """
 
     count: Count
     missing: Count
     mean: Annotated[float, Field(ge=-LARGEST_SIZE, le=LARGEST_SIZE)]
     squares: Annotated[float, Field(ge=0, le=LARGEST_SIZE**2 * 1e12)]
-    largest: Size
     first: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
 
 

@@ -721,12 +721,19 @@ def read_configuration(algorithm: str | Algorithm, context: Context) -> RunConfi
     """The run as its config tells it, where the owner allows its algorithm."""
     with report_as(Fault.BAD_CONFIGURATION):
         found = RunConfiguration.of(algorithm, context.run_config)
-        listed = Policy.of(context.node_config).algorithms
-    name = found.algorithm.name
     own = all(is_built_in(type(stage)) for stage in found.algorithm.stages)
+    check_listed(context, found.algorithm.name, own)
+    return found
+
+
+def check_listed(context: Context, name: str, own: bool = True) -> None:
+    """Refuse what the owner's list of algorithms does not have; where there is none, what is not
+    the package's own.
+    """
+    with report_as(Fault.BAD_CONFIGURATION):
+        listed = Policy.of(context.node_config).algorithms
     if not (own if not listed else ANY in listed or name in listed):
         raise NodeFault(Fault.NOT_ALLOWED, f"the policy does not list the algorithm {name!r}")
-    return found
 
 
 def read_head_and_round(
