@@ -19,12 +19,13 @@ from flwr.server.workflow import SecAggPlusWorkflow
 
 import fedasym as fa
 from fedasym import cli
+from fedasym.data.roles import Role
 from fedasym.deploy.flower import digest_app, digest_archive, digest_files, write_app
 from fedasym.deploy.flower.grid import AppGuard, import_app, read_app, start_node
 from fedasym.deploy.flower.messages import Fault, NodeFault
 from fedasym.deploy.flower.nodes import load_clients, select_clients
 from fedasym.deploy.flower.policy import Policy
-from fedasym.deploy.flower.preparation import read_asked
+from fedasym.deploy.flower.preparation import Asked, read_asked
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead
 from fedasym.training import twin
@@ -253,6 +254,30 @@ def test_levels_and_classes_that_are_rare_on_a_node_do_not_leave_it(pupils, tmp_
         assert "odd" not in str(dict(reply.content))
     assert strategy.preparation.classes == ("high", "low", "middle")
     assert strategy.preparation.recipe.columns[0].other
+
+
+def test_no_cell_of_a_number_leaves_by_itself(tmp_path):
+    """Neither the largest one, nor one of a column where there are few, nor the first day."""
+    rows = 40
+    frame = pl.DataFrame(
+        {
+            "client": ["a", "b"] * (rows // 2),
+            "label": np.arange(rows) / 7,
+            "income": [918273.0, *np.arange(1.0, rows)],
+            "dose": [56473.5, *[None] * (rows - 1)],
+            "day": [f"2021-03-{5 + each % 9:02d}" for each in range(rows)],
+        }
+    )
+    file = tmp_path / "north.csv"
+    frame.with_columns(split=pl.lit("train")).write_csv(file)
+    place = {"data-path": str(file)}
+    config = {"features": "income,dose,day", "missing": "mean", "dates": "number"}
+    roles = {name: Role("number", None, True, fixed=True) for name in ("income", "dose", "day")}
+    told = json.loads(load_clients(place, config, Asked("sums", roles)).config["sums"])["numbers"]
+    assert not any(float(each) == 918273.0 for each in told["income"].values() if each is not None)
+    assert told["dose"] == {"count": 0, "missing": rows, "mean": 0, "squares": 0, "first": None}
+    first = np.datetime64("1970-01-01") + int(told["day"]["first"])
+    assert first == np.datetime64("2021-01-01")
 
 
 def test_a_server_cannot_ask_for_other_columns_by_its_recipe(pupils, tmp_path):
