@@ -155,7 +155,11 @@ class Fault(Enum):
     NO_DATA_PATH = "no-data-path", True, "its node config names no data-path"
     UNREADABLE_FILE = "unreadable-file", True, "its data are not there, or cannot be read"
     MISSING_COLUMN = "missing-column", True, "a column that the run names is missing there"
-    MISSING_VALUES = "missing-values", True, "values are missing, or not finite, in its data"
+    MISSING_VALUES = (
+        "missing-values",
+        True,
+        "values are missing, or not finite, in its data: missing in the run config says what to do",
+    )
     NOT_NUMBERS = "not-numbers", True, "a column has text where numbers are expected"
     NO_CLASSES = (
         "no-classes",
@@ -431,8 +435,6 @@ def shorten_changes(
     >>> cut, float(np.linalg.norm(changes[3].step))
     ({3: 0.01}, 10.0)
     """
-    if bound <= 0 or len(changes) < JUDGES:
-        return dict(changes), {}
     steps = usual_shares({node: length_of(each.step) for node, each in changes.items()}, bound)
     models, numbers = (
         usual_shares({node: length_of(each.sent, kind) for node, each in changes.items()}, bound)
@@ -448,10 +450,12 @@ def shorten_changes(
     return shortened, {node: share for node, share in cut.items() if share < 1}
 
 
-def usual_shares(lengths: Mapping[int, float], bound: float) -> dict[int, float]:
+def usual_shares(lengths: Mapping[Any, float], bound: float) -> dict[Any, float]:
     """To which share of its length each is to be cut; 1: not at all."""
+    if bound <= 0 or len(lengths) < JUDGES:
+        return dict.fromkeys(lengths, 1.0)
     longest = bound * float(np.median(list(lengths.values())))
-    return {node: longest / each if each > longest else 1.0 for node, each in lengths.items()}
+    return {name: longest / each if each > longest else 1.0 for name, each in lengths.items()}
 
 
 def length_of(sent: Any, models: bool = True) -> float:

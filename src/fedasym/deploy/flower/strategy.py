@@ -49,6 +49,7 @@ from fedasym.deploy.flower.messages import (
     config_in,
     content_of,
     count_in,
+    length_of,
     log,
     mean_change,
     metrics_in,
@@ -56,6 +57,7 @@ from fedasym.deploy.flower.messages import (
     scores_in,
     shorten_changes,
     unpack_state,
+    usual_shares,
 )
 from fedasym.deploy.flower.preparation import Preparation, Reading
 from fedasym.deploy.flower.roster import (
@@ -186,7 +188,11 @@ class Personalized(Strategy):
             return total.astype(np.float64)
 
         sent = self.ask(grid, dict.fromkeys(present, {"step": MOMENTS}), read)
-        return find_scaling(told.algorithm, told.settings, sum(sent.values(), np.zeros((d, d))))
+        samples = {node: sum(self.roster.nodes[node].clients.values()) for node in sent}
+        sizes = {node: np.trace(each) / max(samples[node], 1) for node, each in sent.items()}
+        shares = usual_shares(sizes, told.outlier_bound)
+        total = sum((shares[node] * each for node, each in sent.items()), np.zeros((d, d)))
+        return find_scaling(told.algorithm, told.settings, total)
 
     def ask_clusters(self, grid: Grid, present: list[int]) -> list[NDArray[np.float64]]:
         """The first models of clusters, as `fedasym.train` makes them, from gradients of clients
@@ -208,7 +214,7 @@ class Personalized(Strategy):
 
         def read(node: int, content: RecordDict) -> tuple[dict[str, NDArray[np.float64]], float]:
             names = config_in(content)["clients"]
-            if not set(names) <= set(asked[node]) or len(set(names)) < len(names):
+            if not names or not set(names) <= set(asked[node]) or len(set(names)) < len(names):
                 raise RefusedReply("it sent gradients of clients that it was not asked for")
             rows = array_in(arrays_in(content)[GRADIENTS].data, (len(names), W.size), GRADIENTS)
             steepest = scores_in(metrics_in(content), ("curvature",), {})["curvature"]
@@ -216,14 +222,17 @@ class Personalized(Strategy):
 
         words = {node: {"step": GRADIENTS, "clients": names} for node, names in asked.items()}
         sent = self.ask(grid, words, read)
-        rows = [
-            sent[node][0][name]
+        rows = {
+            (node, name): sent[node][0][name]
             for node, name, _ in (held[place] for place in order)
-            if name in sent.get(node, ({},))[0]
-        ]
-        steepest = max((each for _, each in sent.values()), default=0.0)
+            if node in sent and name in sent[node][0]
+        }
+        lengths = {each: length_of(row) for each, row in rows.items()}
+        shares = usual_shares(lengths, told.outlier_bound)
+        gradients = np.stack([shares[each] * row for each, row in rows.items()])
+        steepest = max(each for _, each in sent.values())
         log.info("Clusters begin from the gradients of %d clients", len(rows))
-        return start_clusters(W, np.stack(rows), steepest, self.stage.start_models)
+        return start_clusters(W, gradients, steepest, self.stage.start_models)
 
     def ask(
         self,
