@@ -7,7 +7,7 @@ import logging
 
 import numpy as np
 import pytest
-from flwr.app import Array
+from flwr.app import Array, ConfigRecord, Message, RecordDict
 
 import fedasym as fa
 from fedasym.deploy.flower.messages import Change, Fault, shorten_changes
@@ -84,7 +84,10 @@ def test_clusters_begin_from_clients_with_rows_enough_for_a_sum(tmp_path):
     whole = federation(sizes=SIZES, classes=None)
     grid = seat(tmp_path, "ifca", whole, clusters=2)
     Personalized("ifca", grid.config).train(grid)
-    names = {f"{int(each):016x}": name for each, name in zip(whole.identities, whole.clients)}
+    names = {
+        f"{int(each):016x}": name
+        for each, name in zip(whole.identities, whole.clients, strict=True)
+    }
     told = {
         names[each]: row
         for clients, rows in gradients_told(grid)
@@ -184,3 +187,15 @@ def test_sums_of_fewer_rows_than_the_owner_says_do_not_leave(tmp_path):
         sums = {"gram", "cross", "moments"}
         for _, reply in grid.passed:
             assert not sums & set(reply.content.array_records.get("arrays", {}))
+
+
+def test_gradients_and_products_leave_for_those_who_need_them_alone(tmp_path):
+    whole = federation(sizes=SIZES)
+    grid = seat(tmp_path, "rtfa", whole)
+    known = f"{int(whole.identities[0]):016x}"
+    for step in ("gradients", "moments"):
+        content = RecordDict({"config": ConfigRecord({"step": step, "clients": [known]})})
+        message = Message(content, 11, "query")
+        grid.push_messages([message])
+        told = dict(grid.pull_messages([])[0].content["config"])
+        assert told == {"fault": Fault.BAD_MESSAGE.value, "version": fa.__version__}

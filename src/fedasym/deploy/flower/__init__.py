@@ -32,13 +32,7 @@ from typing import Any
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
-from fedasym.core.errors import (
-    InvalidInput,
-    MissingPackage,
-    one_of,
-    path_of,
-    unknown_name,
-)
+from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, unknown_name
 from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.core.privacy import Privacy
 from fedasym.data.recipe import DATES, MISSING_RULES, SCALES

@@ -351,10 +351,14 @@ def introduce_clients(
     federation = load(context, asked)
     if isinstance(federation, TableAnswer):
         return reply_for_recipe(message, federation)
-    if asked.step == MOMENTS:
-        return send_moments(message, context, federation, configuration)
-    if asked.step == GRADIENTS:
-        return send_gradients(message, context, federation, configuration)
+    if asked.step in (MOMENTS, GRADIENTS):
+        used = configuration.algorithm
+        if not (
+            used.personalise.plain_stage if asked.step == MOMENTS else used.server.start_models
+        ):
+            raise NodeFault(Fault.BAD_MESSAGE, f"{used.name} needs no {asked.step}")
+        send = send_moments if asked.step == MOMENTS else send_gradients
+        return send(message, context, federation, configuration)
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {
         "dimension": federation.dimension,

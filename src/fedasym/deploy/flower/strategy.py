@@ -187,7 +187,7 @@ class Personalized(Strategy):
                 raise RefusedReply("its moments are not symmetric, or squares are below 0")
             return total.astype(np.float64)
 
-        sent = self.ask(grid, dict.fromkeys(present, {"step": MOMENTS}), read)
+        sent = self.ask(grid, {node: {"step": MOMENTS} for node in present}, read)
         samples = {node: sum(self.roster.nodes[node].clients.values()) for node in sent}
         sizes = {node: np.trace(each) / max(samples[node], 1) for node, each in sent.items()}
         shares = usual_shares(sizes, told.outlier_bound)
@@ -204,7 +204,9 @@ class Personalized(Strategy):
         d, outputs, _ = self.kind
         W = start_head(d, outputs, told.protocol, told.seed, np.float64)
         held = [
-            (node, name, n) for node in present for name, n in self.roster.nodes[node].clients.items()
+            (node, name, n)
+            for node in present
+            for name, n in self.roster.nodes[node].clients.items()
         ]
         identities = np.array([int(name, 16) for _, name, _ in held], np.uint64)
         order = choose_asked(told.seed, identities, np.array([n for _, _, n in held]))
@@ -548,7 +550,12 @@ class Personalized(Strategy):
         return scores_in(told, (*names, "hurt"), most)
 
     def message(
-        self, arrays: Mapping[str, Array], told: Mapping[str, Any], node: int, kind: str, round_: int
+        self,
+        arrays: Mapping[str, Array],
+        told: Mapping[str, Any],
+        node: int,
+        kind: str,
+        round_: int,
     ) -> Message:
         """The shared head and what to do with it; it expires with the round."""
         held = {name: array.numpy() for name, array in arrays.items()}
