@@ -384,7 +384,11 @@ def kept_heads(folder: Path, name: str) -> dict[str, np.ndarray]:
     return {file.name: SavedHead.load(file).head for file in files}
 
 
-@pytest.mark.parametrize("what", ["pfedme", f"{OWN}:remembering"], ids=["pfedme", "own"])
+@pytest.mark.parametrize(
+    "what",
+    ["pfedme", "ifca", "rtfa_directed", f"{OWN}:remembering"],
+    ids=["pfedme", "ifca", "directed", "own"],
+)
 def test_a_killed_run_goes_on_and_ends_bit_for_bit_as_an_unbroken_one(what, tmp_path):
     whole = federation(sizes=((6, 2, 2),) * 6)
     parts = [select_clients(whole, whole.clients[k::3]) for k in range(3)]
@@ -423,12 +427,12 @@ def test_a_killed_run_goes_on_and_ends_bit_for_bit_as_an_unbroken_one(what, tmp_
     *_, last = twin.run(
         found, whole, resolve_ridge(Settings(**settings), found), find_protocol("code"), seed=0
     )
-    np.testing.assert_allclose(again.head, last.shared, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(again.model, last.shared, rtol=0, atol=1e-12)
     for name, identity in zip(whole.clients, whole.identities, strict=True):
         file = next(each for each in own if f"{int(identity):016x}" in each)
         np.testing.assert_allclose(own[file], last.personal[name], rtol=0, atol=1e-12)
     done = Personalized(algorithm, grid.config | {"resume": True})
-    assert np.array_equal(done.train(grid).arrays["head"].numpy(), again.head)
+    assert np.array_equal(done.train(grid).arrays["head"].numpy(), again.model)
     with pytest.raises(fa.InvalidInput, match="is of a run with seed 0, and this one has 7"):
         Personalized(algorithm, grid.config | {"resume": True, "seed": 7}).train(grid)
 

@@ -368,16 +368,17 @@ def choose_asked(seed: int, identities: Words, counts: Integers) -> NDArray[np.i
     return np.asarray(order[counts[order] > 0][:ASKED])
 
 
-def first_gradients(W: Array, asked: Federation, protocol: Protocol) -> Array:
+def first_gradients(W: Head, asked: Federation, protocol: Protocol) -> Array:
     """Each client's mean gradient at the first shared model, a row for each."""
     told = (protocol.intercept, protocol.count_padding, np.float64)
     rows = (asked.rows(name, "train") for name in asked.clients)
     return np.stack([gradient(W, batch_of(asked, each, *told)).ravel() for each in rows])
 
 
-def start_clusters(W: Array, gradients: Array, steepest: float, clusters: int) -> list[Array]:
+def start_clusters(W: Head, gradients: Array, steepest: float, clusters: int) -> list[Array]:
     """A step from W for each group of gradients; steepest: the clients' largest curvature."""
     groups = group_by_angle(gradients - gradients.mean(0), min(clusters, len(gradients)))
     means = [gradients[groups == place].mean(0) for place in range(groups.max() + 1)]
     means += [gradients[place % len(gradients)] for place in range(clusters - len(means))]
-    return [W - stable_step(steepest) * mean.reshape(W.shape) for mean in means]
+    step = stable_step(steepest)
+    return [np.asarray(W - step * mean.reshape(W.shape), np.float64) for mean in means]

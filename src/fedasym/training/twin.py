@@ -213,10 +213,10 @@ def sum_moments(algorithm: Algorithm, federation: Federation, intercept: bool) -
     return total
 
 
-def find_scaling(algorithm: Algorithm, settings: Settings, total: Head) -> Head:
+def find_scaling(algorithm: Algorithm, settings: Settings, total: Head) -> NDArray[np.float64]:
     """T of these sums of products, by the setting `power`."""
     power = dict(settings.own).get("power", default_of(algorithm, "power"))
-    return covariance_powers(total)(float(power))
+    return covariance_powers(np.asarray(total, np.float64))(float(power))
 
 
 def add_share(total: Any, share: float, sent: Any) -> Any:
