@@ -218,6 +218,7 @@ STEPS = [
     {"step": "sums"},
     {"step": "gradients"},
     {"step": "moments"},
+    {"step": "curvature"},
     {"step": "sums", "roles": "[]"},
     {"step": "sums", "roles": "[[]]"},
     {"step": "sums", "roles": '[["x0", "number", true]]'},
@@ -291,7 +292,8 @@ class Node:
 
     def __init__(self, folder: Path, what: str) -> None:
         app = write_app(what, folder / f"{what}_faults")
-        self.config = read_app(app)["config"] | {"intercept": False}
+        told = {"intercept": False, "server-step": 0.1, "local-step": 0.1}
+        self.config = read_app(app)["config"] | told
         self.app = import_app(app, read_app(app)["components"]["clientapp"])
         self.codes: list[str | None] = []
 

@@ -397,6 +397,7 @@ def test_a_killed_run_goes_on_and_ends_bit_for_bit_as_an_unbroken_one(what, tmp_
     settings = {"rounds": 5, "evaluate_every": 5, "cohort": 4, "batch": 4, "local_steps": 3}
     told = {"protocol": "code", "precision": "float64", "min-nodes": 3, "save-every": 2}
     told |= {"intercept": True, "shared-path": str(tmp_path / "shared.safetensors")}
+    told |= {"server-step": 0.1, "local-step": 0.1, "inner-step": 0.05}
     told |= {name.replace("_", "-"): value for name, value in settings.items()}
     nodes = {11 + k: {"data-path": str(file)} for k, file in enumerate(files)}
     for node in nodes.values():

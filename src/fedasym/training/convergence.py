@@ -129,7 +129,15 @@ def stable_steps(
 
     ridge: of the inner problem that `inner_step` is for; None: pFedMe's usual one.
     """
-    L = curvature(federation, intercept, batch)
+    return steps_below(curvature(federation, intercept, batch), ridge)
+
+
+def steps_below(L: float, ridge: float | None) -> dict[str, float]:
+    """Steps that a curvature allows, none above the paper's.
+
+    >>> steps_below(23.0, ridge=0.1)
+    {'server_step': 0.043, 'local_step': 0.043, 'inner_step': 0.043}
+    """
     beside = {"inner_step": USUAL_PENALTY if ridge is None else ridge}  # the penalty's curvature
     return {
         name: stable_step(L + beside.get(name, 0.0), most) for name, most in PAPER_STEPS.items()

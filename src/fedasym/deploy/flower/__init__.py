@@ -23,7 +23,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -52,10 +52,12 @@ from fedasym.training.settings import (
     named_settings,
     own_settings,
     resolve_ridge,
+    used_settings,
     with_intercept,
 )
 
 PRECISIONS = ("float32", "float64")
+STEPS = ("server_step", "local_step", "inner_step")  # which a run may leave open
 PRIVACY = ("none", "central", "local")
 RULES: dict[str, Any] = {
     "seed": 0,
@@ -87,6 +89,7 @@ class RunConfiguration:
     noise_on_nodes: where privacy noise is added: on the nodes, or on the server. The budget is in
         the settings.
     classes: as the run config names them; None where it does not.
+    chosen: names of steps that the run config leaves open: the features' scale says them.
     data_name: what the results call the data; the server cannot know.
 
     >>> configuration = RunConfiguration.of(
@@ -108,7 +111,17 @@ class RunConfiguration:
     save_every: int
     resume: bool
     classes: tuple[Any, ...] | None = None
+    chosen: tuple[str, ...] = ()
     data_name: str = ""
+
+    def with_steps(self, steps: Mapping[str, float]) -> RunConfiguration:
+        """The same with steps that were left open.
+
+        >>> one = RunConfiguration.of("fedavg", {"rounds": 3, "server-step": 0.0})
+        >>> one.chosen, one.with_steps({"server_step": 0.02}).settings.server_step
+        (('server_step',), 0.02)
+        """
+        return replace(self, settings=replace(self.settings, **steps))
 
     @classmethod
     def of(cls, algorithm: str | Algorithm, config: Mapping[str, Any]) -> RunConfiguration:
@@ -116,6 +129,8 @@ class RunConfiguration:
         chosen = find_algorithm(algorithm)
         told = {name: config[kebab_name(name)] for name in SETTINGS if kebab_name(name) in config}
         told["cohort"] = told.get("cohort") or None
+        open_steps = [name for name in STEPS if not told.get(name)]
+        told = {name: value for name, value in told.items() if name not in open_steps}
         rules = RULES | {name: config[name] for name in RULES if name in config}
         if rules["precision"] not in PRECISIONS:
             raise unknown_name("precision", rules["precision"], PRECISIONS)
@@ -151,6 +166,9 @@ class RunConfiguration:
             save_every=whole("save-every", rules["save-every"], least=0),
             resume=flag("resume", rules["resume"]),
             classes=parse_classes(config.get("classes")),
+            chosen=()
+            if privacy is not None
+            else tuple(name for name in open_steps if name in used_settings(chosen)),
             data_name=str(config.get("data-name", "")),
         )
 
@@ -230,7 +248,10 @@ def default_config(algorithm: Algorithm) -> dict[str, Any]:
     """The run config that an app begins with: what the algorithm uses, then the rules."""
     own = tuple((name, default_of(algorithm, name)) for name in own_settings(algorithm))
     settings = resolve_ridge(Settings(rounds=50, evaluate_every=10, own=own), algorithm)
-    used = {kebab_name(name): value for name, value in named_settings(settings, algorithm).items()}
+    used = {
+        kebab_name(name): 0.0 if name in STEPS else value
+        for name, value in named_settings(settings, algorithm).items()
+    }
     return used | {"cohort": settings.cohort or 0} | RULES
 
 
@@ -269,7 +290,11 @@ DATA_COLUMNS = {  # where samples have what; a node's own --node-config goes fir
     "dates": ("ignore", "ignore, or number: days since the first date of training"),
     "data-name": ("", "what the results call the data: the server never learns where they are"),
 }
-CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items()} | {
+CHOICE = "; 0: as the features' scale allows, at most {most:g}; with privacy {most:g}"
+CONFIG_MEANING = {
+    kebab_name(name): about.meaning + (CHOICE.format(most=about.default) if name in STEPS else "")
+    for name, about in ABOUT.items()
+} | {
     "cohort": "clients drawn in a round; 0: 20; all connected ones where there are fewer",
     "seed": "of cohorts and batches",
     "protocol": "text: as the paper says; code: as its released code does",

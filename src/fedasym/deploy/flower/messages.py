@@ -48,9 +48,10 @@ log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stan
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
 ARRAY = "array"  # in the form of a state
 GRAM, CROSS = "gram", "cross"  # sums of products X'X and X'Y
-# what a server asks before the first round: clients' gradients, and sums by direction
-GRADIENTS, MOMENTS = "gradients", "moments"
-SCALING = "scaling"  # T, by which nodes scale their features
+# what a server asks before the first round: clients' gradients, sums by direction, and how large
+# steps may be
+GRADIENTS, MOMENTS, CURVATURE = "gradients", "moments", "curvature"
+SCALING, STEPS_KEY = "scaling", "steps"  # what comes of it: T, by which features are scaled; steps
 COMMON, SENT = "common", "sent"  # what the server keeps, and what clients send beside heads
 # what reading a record of another form raises
 MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)

@@ -44,6 +44,7 @@ from fedasym.deploy.flower import RunConfiguration, parse_classes, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
+    CURVATURE,
     FAULT,
     GRADIENTS,
     GRAM,
@@ -52,6 +53,7 @@ from fedasym.deploy.flower.messages import (
     MOMENTS,
     SCALING,
     SENT,
+    STEPS_KEY,
     VERSION,
     Fault,
     NodeFault,
@@ -71,7 +73,7 @@ from fedasym.exact.estimators import LinearFit
 from fedasym.models import Model, SavedHead
 from fedasym.training.convergence import curvature, first_gradients
 from fedasym.training.privacy import clip_move, draw_secret_noise
-from fedasym.training.settings import bind_stage, is_size
+from fedasym.training.settings import bind_stage, is_rate, is_size
 from fedasym.training.twin import (
     DirectedClients,
     Head,
@@ -351,14 +353,8 @@ def introduce_clients(
     federation = load(context, asked)
     if isinstance(federation, TableAnswer):
         return reply_for_recipe(message, federation)
-    if asked.step in (MOMENTS, GRADIENTS):
-        used = configuration.algorithm
-        if not (
-            used.personalise.plain_stage if asked.step == MOMENTS else used.server.start_models
-        ):
-            raise NodeFault(Fault.BAD_MESSAGE, f"{used.name} needs no {asked.step}")
-        send = send_moments if asked.step == MOMENTS else send_gradients
-        return send(message, context, federation, configuration)
+    if asked.step in (MOMENTS, GRADIENTS, CURVATURE):
+        return answer_first_round(message, context, federation, configuration, asked.step)
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {
         "dimension": federation.dimension,
@@ -390,14 +386,39 @@ def reply_for_recipe(message: Message, answer: TableAnswer) -> Message:
     return Message(content_of(answer.arrays, told), reply_to=message)
 
 
+def answer_first_round(
+    message: Message,
+    context: Context,
+    federation: Federation,
+    configuration: RunConfiguration,
+    step: str,
+) -> Message:
+    """Reply with what the first round rests on, where the run has need of it."""
+    used = configuration.algorithm
+    needed = {
+        MOMENTS: used.personalise.plain_stage is not None,
+        GRADIENTS: used.server.start_models > 0,
+        CURVATURE: bool(configuration.chosen),
+    }
+    if not needed[step]:
+        raise NodeFault(Fault.BAD_MESSAGE, f"{used.name} needs no {step}")
+    if step == GRADIENTS:
+        return send_gradients(message, context, federation, configuration)
+    require_rows(context, int(federation.counts("train").sum()))
+    if step == MOMENTS:
+        return send_moments(message, federation, configuration)
+    part = scale_features(message, configuration, federation)[0]
+    told = (configuration.protocol.intercept, configuration.settings.batch)
+    return Message(content_of(metrics={CURVATURE: curvature(part, *told)}), reply_to=message)
+
+
 def send_moments(
-    message: Message, context: Context, federation: Federation, configuration: RunConfiguration
+    message: Message, federation: Federation, configuration: RunConfiguration
 ) -> Message:
     """Reply with the sums of products of features that say how far clients may differ along which
     direction.
     """
     told = (configuration.algorithm, federation, configuration.protocol.intercept)
-    require_rows(context, int(federation.counts("train").sum()))
     return Message(content_of({MOMENTS: sum_moments(*told)}), reply_to=message)
 
 
@@ -421,7 +442,7 @@ def send_gradients(
     gradients = first_gradients(W, part.take([places[name] for name in names]), protocol)
     steepest = curvature(part, protocol.intercept, int(counts.max()))
     arrays, told = {GRADIENTS: gradients}, {"clients": names}
-    return Message(content_of(arrays, told, {"curvature": steepest}), reply_to=message)
+    return Message(content_of(arrays, told, {CURVATURE: steepest}), reply_to=message)
 
 
 def require_rows(context: Context, rows: int) -> None:
@@ -463,7 +484,7 @@ def train_clients(
     mean of what else they send. With privacy every move is clipped, the reply has their sum, and
     the node adds noise where it is told to.
     """
-    configuration = read_configuration(algorithm, context)
+    configuration = read_steps(message, read_configuration(algorithm, context))
     federation = load_prepared(message, context, load)
     federation, used, _ = scale_features(message, configuration, federation)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
@@ -532,7 +553,7 @@ def evaluate_clients(
     message: Message, context: Context, load: Load, algorithm: str | Algorithm
 ) -> Message:
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
-    configuration = read_configuration(algorithm, context)
+    configuration = read_steps(message, read_configuration(algorithm, context))
     plain = load_prepared(message, context, load)
     federation, used, scaling = scale_features(message, configuration, plain)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
@@ -728,6 +749,18 @@ def read_configuration(algorithm: str | Algorithm, context: Context) -> RunConfi
     own = all(is_built_in(type(stage)) for stage in found.algorithm.stages)
     check_listed(context, found.algorithm.name, own)
     return found
+
+
+def read_steps(message: Message, configuration: RunConfiguration) -> RunConfiguration:
+    """The run with the steps that the server chose, where its config leaves them open."""
+    if not configuration.chosen:
+        return configuration
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        told = json.loads(config_in(message.content)[STEPS_KEY])
+        steps = {name: float(told[name]) for name in configuration.chosen}
+        if not all(is_rate(each) for each in steps.values()):
+            raise ValueError("the steps are not numbers of at least 0")
+    return configuration.with_steps(steps)
 
 
 def check_listed(context: Context, name: str, own: bool = True) -> None:

@@ -35,12 +35,14 @@ from fedasym.deploy.flower import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
+    CURVATURE,
     GRADIENTS,
     GRAM,
     HEAD,
     MOMENTS,
     SCALING,
     SENT,
+    STEPS_KEY,
     Change,
     RefusedReply,
     Trouble,
@@ -74,7 +76,7 @@ from fedasym.deploy.flower.roster import (
 )
 from fedasym.exact.outputs import GramSums
 from fedasym.models import SavedHead
-from fedasym.training.convergence import choose_asked, start_clusters
+from fedasym.training.convergence import choose_asked, start_clusters, steps_below
 from fedasym.training.privacy import clip_move, draw_secret_noise
 from fedasym.training.settings import Settings, bind_stage, named_settings
 from fedasym.training.twin import COHORT, add_share, find_scaling, start_head, turn_head
@@ -103,6 +105,7 @@ class Personalized(Strategy):
         self.roster = NodeRoster(None if told.classes is None else len(told.classes))
         rules = read_rules(config) | {"classes": told.classes}
         self.preparation = Preparation(rules, told.min_nodes)
+        self.steps: dict[str, float] = {}  # those that the run config leaves open
         self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
         self.head: NDArray[Any] = self.shared  # and what came of it
@@ -163,6 +166,7 @@ class Personalized(Strategy):
         if not self.done:
             self.head = first
             self.scaling = self.ask_scaling(grid, present)
+            self.take_steps(self.ask_steps(grid, present))
             starts = self.ask_clusters(grid, present)
             self.common = self.stage.first_memory(np.asarray(first, np.float64), starts)
         elif self.head.shape != first.shape:
@@ -194,6 +198,27 @@ class Personalized(Strategy):
         total = sum((shares[node] * each for node, each in sent.items()), np.zeros((d, d)))
         return find_scaling(told.algorithm, told.settings, total)
 
+    def ask_steps(self, grid: Grid, present: list[int]) -> dict[str, float]:
+        """The steps that the run config leaves open, as the nodes' largest curvature allows."""
+        told = self.configuration
+        if not told.chosen:
+            return {}
+
+        def read(_: int, content: RecordDict) -> float:
+            return scores_in(metrics_in(content), (CURVATURE,), {})[CURVATURE]
+
+        sent = self.ask(grid, {node: {"step": CURVATURE} for node in present}, read)
+        shares = usual_shares(sent, told.outlier_bound)
+        L = max(shares[node] * each for node, each in sent.items())
+        steps = steps_below(L, told.settings.ridge)
+        return {name: steps[name] for name in told.chosen}
+
+    def take_steps(self, steps: Mapping[str, float]) -> None:
+        """Use these steps from here on."""
+        self.steps = dict(steps)
+        told = self.configuration = self.configuration.with_steps(steps)
+        self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
+
     def ask_clusters(self, grid: Grid, present: list[int]) -> list[NDArray[np.float64]]:
         """The first models of clusters, as `fedasym.train` makes them, from gradients of clients
         that nodes send; none where the algorithm has no clusters.
@@ -219,7 +244,7 @@ class Personalized(Strategy):
             if not names or not set(names) <= set(asked[node]) or len(set(names)) < len(names):
                 raise RefusedReply("it sent gradients of clients that it was not asked for")
             rows = array_in(arrays_in(content)[GRADIENTS].data, (len(names), W.size), GRADIENTS)
-            steepest = scores_in(metrics_in(content), ("curvature",), {})["curvature"]
+            steepest = scores_in(metrics_in(content), (CURVATURE,), {})[CURVATURE]
             return dict(zip(names, rows.astype(np.float64), strict=True)), steepest
 
         words = {node: {"step": GRADIENTS, "clients": names} for node, names in asked.items()}
@@ -561,6 +586,7 @@ class Personalized(Strategy):
         held = {name: array.numpy() for name, array in arrays.items()}
         held |= {} if self.scaling is None else {SCALING: self.scaling}
         words = {**told, "server-round": round_, **self.preparation.words}
+        words |= {STEPS_KEY: json.dumps(self.steps)} if self.steps else {}
         if self.stage.keeps_client():
             form, common = pack_state(self.common, COMMON)
             held |= common
@@ -578,7 +604,11 @@ class Personalized(Strategy):
         settings = named_settings(told.settings, told.algorithm)
         return {
             "algorithm": told.algorithm.name,
-            "settings": {name: each for name, each in settings.items() if name not in FREE},
+            "settings": {
+                name: each
+                for name, each in settings.items()
+                if name not in FREE and name not in told.chosen
+            },
             "protocol": told.protocol.name,
             "intercept": told.protocol.intercept,
             "seed": told.seed,
@@ -594,6 +624,7 @@ class Personalized(Strategy):
             "token": self.token,
             "turns": dict(self.roster.turns),
             "common": form,
+            "steps": self.steps,
             "recipe": None if recipe is None else recipe.to_json(),
             "classes": self.preparation.classes,
             "releases": None if self.private is None else self.private.to_json(),
@@ -621,6 +652,9 @@ class Personalized(Strategy):
             if self.configuration.algorithm.personalise.plain_stage is not None:
                 self.scaling = arrays[SCALING]
             self.done = self.saved = whole("round", about["round"], least=1)
+            self.take_steps(
+                {name: float(about["steps"][name]) for name in self.configuration.chosen}
+            )
             self.token = str(about["token"])
             self.roster.turns.update({str(name): int(n) for name, n in about["turns"].items()})
             if self.private is not None:
