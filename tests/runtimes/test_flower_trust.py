@@ -29,6 +29,7 @@ from fedasym.deploy.flower.preparation import Asked, read_asked
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead
 from fedasym.training import twin
+from fedasym.training.convergence import stable_steps
 from fedasym.training.settings import Settings, find_protocol, resolve_ridge, with_intercept
 
 from ..training.clients import federation
@@ -167,6 +168,37 @@ def test_training_on_tables_of_nodes_is_training_on_one_table(label, pupils, tmp
                 assert said == whole.classes[int(outputs.argmax())]
             else:
                 assert said == pytest.approx(float(outputs[0]), rel=1e-9)
+
+
+def test_steps_that_are_left_open_are_those_of_one_machine(pupils, tmp_path):
+    files = deal(pupils.drop("mark"), tmp_path)
+    whole = fa.datasets.read(tmp_path / "all.csv", label="score", client="school", scale="none")
+    told = {"server_step": 0.0, "local_step": 0.0, "save_every": 1, "scale": "none"}
+    grid = seated(tmp_path, files, **told)
+    strategy = Personalized("rtfa", grid.config)
+    strategy.train(grid)
+    expected = stable_steps(whole, True, grid.config["batch"], grid.config["ridge"])
+    assert strategy.steps == {name: expected[name] for name in ("server_step", "local_step")}
+    assert expected["server_step"] < 0.1  # so that it is a choice
+    steps = tuple(strategy.steps.values())
+    settings = Settings(rounds=2, batch=8, server_step=steps[0], local_step=steps[1], ridge=0.1)
+    rules = (settings, with_intercept(find_protocol("text"), True))
+    *_, last = twin.run(fa.algorithms.find("rtfa"), whole, *rules, seed=0)
+    np.testing.assert_allclose(strategy.head, last.shared, rtol=0, atol=1e-10)
+    again = Personalized("rtfa", grid.config | {"resume": True})
+    again.resume()
+    assert again.steps == strategy.steps
+    assert again.configuration.settings.server_step == expected["server_step"]
+
+    def spoil(node, reply):
+        if node == 12 and "curvature" in reply.content.metric_records.get("metrics", {}):
+            reply.content["metrics"]["curvature"] = 1e12
+        return reply
+
+    grid.spoil = spoil
+    lied = Personalized("rtfa", grid.config | {"outlier-bound": 2.0})
+    lied.train(grid)
+    assert lied.steps["server_step"] > expected["server_step"] / 3
 
 
 def cli_told(*words: str) -> int:
