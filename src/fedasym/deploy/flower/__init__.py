@@ -129,7 +129,9 @@ class RunConfiguration:
         chosen = find_algorithm(algorithm)
         told = {name: config[kebab_name(name)] for name in SETTINGS if kebab_name(name) in config}
         told["cohort"] = told.get("cohort") or None
-        open_steps = [name for name in STEPS if not told.get(name)]
+        open_steps = [
+            name for name in STEPS if name not in told or (is_rate(told[name]) and not told[name])
+        ]
         told = {name: value for name, value in told.items() if name not in open_steps}
         rules = RULES | {name: config[name] for name in RULES if name in config}
         if rules["precision"] not in PRECISIONS:
