@@ -121,7 +121,8 @@ class RunConfiguration:
         >>> one.chosen, one.with_steps({"server_step": 0.02}).settings.server_step
         (('server_step',), 0.02)
         """
-        return replace(self, settings=replace(self.settings, **steps))
+        told: dict[str, Any] = dict(steps)
+        return replace(self, settings=replace(self.settings, **told))
 
     @classmethod
     def of(cls, algorithm: str | Algorithm, config: Mapping[str, Any]) -> RunConfiguration:
