@@ -696,20 +696,32 @@ class NumberLaws:
     def draw(
         self, clients: int, sizes: NDArray[np.intp], seed: int, scales: Scales
     ) -> tuple[Rows, Array, Owner, NDArray[np.int8]]:
-        """Features, labels, owners and splits; sizes: (clients, 3)."""
+        """Features, labels, owners and splits; sizes: (clients, 3).
+
+        Every split has random numbers of its own: held-out samples stay the same where only the
+        number of training samples changes, so that chance does not bend a curve over it.
+        """
         owner = np.repeat(np.arange(clients), sizes.sum(1))
         split = np.repeat(np.tile(np.arange(3, dtype=np.int8), clients), sizes.ravel())
+
+        def draw_normal(role: int, width: int) -> Array:
+            drawn = np.empty((len(owner), width))
+            for part in range(3):
+                rows = split == part
+                rng = seeded_generator(seed, role, part)
+                drawn[rows] = rng.standard_normal((int(rows.sum()), width))
+            return drawn
+
         rng = seeded_generator(seed, COORDINATES)
         level = rng.standard_normal((clients, self.between.shape[1])) @ self.between.T
-        noise = rng.standard_normal((len(owner), self.within.shape[1])) @ self.within.T
+        noise = draw_normal(COORDINATES, self.within.shape[1]) @ self.within.T
         x = self.mean + level[owner] + scales.rest * noise
         rng = seeded_generator(seed, EFFECTS)
         shift = rng.standard_normal((clients, *self.theta.shape))
         theta = self.theta + scales.effects * np.sqrt(self.variances)[:, None] * shift
         rows = np.column_stack([x, np.ones(len(x))]) if self.intercept else x
-        rng = seeded_generator(seed, REST)
         labels = np.einsum("np,npk->nk", rows, theta[owner])
-        return x, labels + self.noise * rng.standard_normal(labels.shape), owner, split
+        return x, labels + self.noise * draw_normal(REST, labels.shape[1]), owner, split
 
 
 def estimate_number_laws(

@@ -36,7 +36,8 @@ from fedasym.results import ACCURACY, LOSS, Metric, Result
 
 AXES = ("samples", "clients", "alpha")
 UNITS = {"samples": "training samples a client", "clients": "clients", "alpha": "Dirichlet alpha"}
-HELD = 20  # validation samples of a drawn client, and as many for test
+HELD = 20  # validation samples of a drawn client, and as many for test, at least
+TESTED = 10_000  # test samples of a draw where labels are numbers: squares of errors vary more
 DRAWS = 3
 MOST_EARLIER = 200  # clients that make the shared model of newcomers
 NEWCOMERS = 40  # clients that come after the shared model was made
@@ -232,7 +233,7 @@ def what_if(
                     if progress is not None:
                         progress(done / total, f"{quantity} {value:g}")
                     told: dict[str, Any] = {quantity: value}
-                    drawn = double.draw(**told, held=HELD, seed=seed + draw)
+                    drawn = double.draw(**told, held=count_held(double, told), seed=seed + draw)
                     board = board_of(drawn)
                     scores.append(np.stack([board.score(each) for each in chosen]))
                     done += 1
@@ -244,6 +245,14 @@ def what_if(
     title = f"What if · {m} of {present['samples']:g} training samples today · least-squares heads"
     metric = LOSS if double.classes is None else ACCURACY
     return WhatIf(tuple(points), present, newcomer, metric, title)
+
+
+def count_held(double: Double, told: Mapping[str, float]) -> int:
+    """Validation samples of a drawn client, and as many for test."""
+    if double.classes is not None:
+        return HELD
+    clients = int(told.get("clients", len(double.sizes)))
+    return max(HELD, -(-TESTED // clients))
 
 
 def default_axes(present: Mapping[str, float]) -> dict[str, list[float]]:
