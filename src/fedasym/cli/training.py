@@ -544,6 +544,7 @@ def try_app(
     features: str | None = None,
     task: str | None = None,
     classes: str | None = None,
+    missing: str | None = None,
     run_config: str | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -569,6 +570,8 @@ def try_app(
         regression or classification.
     classes
         Their number, or their names separated by commas; by default those of the table.
+    missing
+        Missing values: error, drop (rows), mean, or indicator (mean, and a mark).
     run_config
         Further values of the app's config, such as "rounds=2 seed=1".
     resume
@@ -584,6 +587,7 @@ def try_app(
         "features": features,
         "task": task,
         "classes": classes,
+        "missing": missing,
     }
     config = grid.parse_overrides(run_config or "") | {
         name: value for name, value in told.items() if value is not None
