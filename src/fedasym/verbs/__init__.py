@@ -317,7 +317,9 @@ def clusters(
 
     In the limit of large dimension clients find their cluster without fail, as losses differ by
     more than their noise: a cluster is a population of its own, of clients/count clients and with
-    the radius that is left within it. Clients of a cluster count as independent for the pooled row.
+    the radius that is left within it. The radius is that about the centre of all clients, the mean
+    of the clusters' centres, as `fa.advise` estimates it: it is all that a model for everyone
+    knows of clusters.
 
     between: the share of radius^2 that cluster centres have; one number, or one for each count.
 
