@@ -404,7 +404,9 @@ def test_clusters_that_clients_find_have_the_limit_of_their_own_population():
             before, groups = groups, np.argmin(left, axis=0)
         assert len({*zip(groups.tolist(), whose.tolist(), strict=True)}) == 2  # the planted ones
         losses.append(((theta - np.stack(models)[groups]) ** 2).sum(1).mean())
-        together.append(((theta - np.linalg.lstsq(X.reshape(-1, d), y.ravel())[0]) ** 2).sum(1).mean())
+        together.append(
+            ((theta - np.linalg.lstsq(X.reshape(-1, d), y.ravel())[0]) ** 2).sum(1).mean()
+        )
         fit = fa.linear.fit("ifca(clusters=2)", list(X), list(y), intercept=False)
         np.testing.assert_allclose(list(fit.personal.values()), np.stack(models)[groups], atol=1e-9)
     aim = float(fa.predict(world, name, clients=m)[name].loss)
