@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -88,23 +89,29 @@ def regression_sentence(advice: Advice) -> str:
 
 def privacy_sentence(advice: Advice, about: PrivateSharing) -> str:
     """What a budget costs, whether sharing pays under it, and from how many clients on."""
-    private, plain, alone = (
-        three_digits(loss + advice.floor) for loss in (about.loss, about.plain, about.alone)
-    )
+    classes = advice.metric is ACCURACY
+
+    def show(loss: float) -> str:
+        return percent_text(1 - loss) if classes else three_digits(loss + advice.floor)
+
+    private, plain, alone = map(show, (about.loss, about.plain, about.alone))
     many = "however many there are" if np.isinf(about.pays) else f"from {about.pays:,.0f} on"
     budget = f"With epsilon {number(about.epsilon)} at delta {about.delta:g}"
     if about.shares:
+        how = "least-squares heads on one-hot labels, " if classes else ""
         return (
-            f"{budget} {about.algorithm} has {private} instead of {plain}: {about.rounds} rounds of"
-            f" all clients, {about.local_steps} local steps of {three_digits(about.server_step)},"
-            f" updates clipped at {three_digits(about.clip)}, noise multiplier"
-            f" {three_digits(about.noise_multiplier)}. Sharing pays, as it would {many}."
+            f"{budget} {about.algorithm} has {private} instead of {plain}: {how}{about.rounds}"
+            f" rounds of all clients, {about.local_steps} local steps of"
+            f" {three_digits(about.server_step)}, updates clipped at {three_digits(about.clip)},"
+            f" noise multiplier {three_digits(about.noise_multiplier)}. Sharing pays, as it would"
+            f" {many}."
         )
     verdict = "it does not pay" if np.isinf(about.pays) else f"it would pay {many}"
+    heads = ", with least-squares heads on one-hot labels," if classes else ""
     return (
         f"{budget} sharing costs too much: {about.algorithm} would have {private} instead"
-        f" of {plain}, and each client alone has {alone}, which costs no privacy. With clients"
-        f" like these {verdict}."
+        f" of {plain}{heads or ','} and each client alone has {alone}, which costs no privacy. With"
+        f" clients like these {verdict}."
     )
 
 
@@ -270,6 +277,9 @@ def class_page(advice: Advice) -> str:
 def class_sentence(advice: Advice) -> str:
     """The recommendation in a few sentences."""
     best = advice.predictions[advice.recommended]
+    about = advice.privacy
+    if about is not None and about.algorithm == advice.recommended:
+        best = replace(best, trusted=1 - about.loss)
     text = f"Use {advice.recommended}"
     if advice.ridge is not None:
         ratio = number(advice.ridge * advice.samples)
@@ -278,9 +288,13 @@ def class_sentence(advice: Advice) -> str:
     text += f": predicted accuracy {percent_text(best.trusted)}"
     others = {name: row for name, row in advice.predictions.items() if name in RIVALS}
     others.pop(advice.recommended, None)
+    if about is not None:  # a model for all would not be private
+        others.pop("fedavg", None)
     apart = [f"{points_apart(best, others[name])} {name}" for name in RIVALS if name in others]
-    text += f", {' and '.join(apart)}."
-    if advice.steps is not None:
+    text += f", {' and '.join(apart)}." if apart else "."
+    if about is not None:
+        text += f" {privacy_sentence(advice, about)}"
+    elif advice.steps is not None:
         text += f" {epochs_sentence(advice.steps)}"
     elif advice.predictions["rtfa"].contradicted:
         text += " No number of fine-tuning epochs is predicted, as the model does not fit: let"
@@ -338,7 +352,9 @@ def accuracy_lines(advice: Advice) -> list[str]:
         own += f"{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}"
         lines.append(f"{mark} {row.algorithm:<13}{own}{flag}")
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
-    head = "Predicted accuracy for a member and for a new client; probe: least squares in closed"
+    head = "Predicted accuracy for a member and for a new client"
+    head += "" if advice.privacy is None else ", without privacy"
+    head += "; probe: least squares in closed"
     return [f"{head} form, measured on your samples", *lines, *notes]
 
 
