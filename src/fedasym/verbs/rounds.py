@@ -196,7 +196,8 @@ def rounds(
         raise NoFormula(
             "over rounds there are formulas for the squared loss alone: give a Population. That of"
             " least-squares heads on one-hot labels is one with the squares of radius, noise and"
-            " norm added up over the classes, and dimension times as many"
+            " norm added up over the classes, and dimension times as many; advice on classes has it"
+            " in population.squares"
         )
     (chosen,) = resolve(algorithm, ridge, maml_step)
     check_shared(chosen)
