@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -27,7 +27,7 @@ from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import SHARES, SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.core.numbers import Array, json_value, number
+from fedasym.core.numbers import Array, json_value, number, three_digits
 from fedasym.core.privacy import Privacy
 from fedasym.core.runtime import write_file
 from fedasym.models.what_if import WhatIf
@@ -154,6 +154,29 @@ class PrivateSharing:
     def shares(self) -> bool:
         """Whether sharing pays under this budget."""
         return self.loss <= (1 - LEAST_GAIN) * self.alone
+
+    def describe(self, show: Callable[[float], str], heads: str = "") -> str:
+        """What a budget costs, whether sharing pays under it, and from how many clients on.
+
+        show: a loss in words. heads: which models these are, with a comma.
+        """
+        private, plain, alone = map(show, (self.loss, self.plain, self.alone))
+        many = "however many there are" if np.isinf(self.pays) else f"from {self.pays:,.0f} on"
+        budget = f"With epsilon {number(self.epsilon)} at delta {self.delta:g}"
+        if self.shares:
+            return (
+                f"{budget} {self.algorithm} has {private} instead of {plain}: {heads}{self.rounds}"
+                f" rounds of all clients, {self.local_steps} local steps of"
+                f" {three_digits(self.server_step)}, updates clipped at {three_digits(self.clip)},"
+                f" noise multiplier {three_digits(self.noise_multiplier)}. Sharing pays, as it"
+                f" would {many}."
+            )
+        verdict = "it does not pay" if np.isinf(self.pays) else f"it would pay {many}"
+        return (
+            f"{budget} sharing costs too much: {self.algorithm} would have {private} instead of"
+            f" {plain}{', with ' * bool(heads)}{heads or ', '}and each client alone has {alone},"
+            f" which costs no privacy. With clients like these {verdict}."
+        )
 
 
 @dataclass(frozen=True)

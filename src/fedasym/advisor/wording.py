@@ -15,7 +15,7 @@ from fedasym.core.numbers import four_digits, number, percent_text, plural, thre
 from fedasym.results import ACCURACY, LOSS
 
 if TYPE_CHECKING:
-    from fedasym.advisor.advice import Advice, NoisedStatistics, PrivateSharing
+    from fedasym.advisor.advice import Advice, NoisedStatistics
     from fedasym.advisor.predictions import Prediction, Steps
 
 WIDTH = 100
@@ -81,38 +81,11 @@ def regression_sentence(advice: Advice) -> str:
     told = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in others]
     text += f", {', '.join(told)}." if told else "."
     if advice.privacy is not None:
-        return f"{text} {privacy_sentence(advice, advice.privacy)}"
+        told = advice.privacy.describe(lambda loss: three_digits(loss + advice.floor))
+        return f"{text} {told}"
     if advice.steps is not None:
         text += f" {stopping_sentence(advice)}"
     return text
-
-
-def privacy_sentence(advice: Advice, about: PrivateSharing) -> str:
-    """What a budget costs, whether sharing pays under it, and from how many clients on."""
-    classes = advice.metric is ACCURACY
-
-    def show(loss: float) -> str:
-        return percent_text(1 - loss) if classes else three_digits(loss + advice.floor)
-
-    private, plain, alone = map(show, (about.loss, about.plain, about.alone))
-    many = "however many there are" if np.isinf(about.pays) else f"from {about.pays:,.0f} on"
-    budget = f"With epsilon {number(about.epsilon)} at delta {about.delta:g}"
-    if about.shares:
-        how = "least-squares heads on one-hot labels, " if classes else ""
-        return (
-            f"{budget} {about.algorithm} has {private} instead of {plain}: {how}{about.rounds}"
-            f" rounds of all clients, {about.local_steps} local steps of"
-            f" {three_digits(about.server_step)}, updates clipped at {three_digits(about.clip)},"
-            f" noise multiplier {three_digits(about.noise_multiplier)}. Sharing pays, as it would"
-            f" {many}."
-        )
-    verdict = "it does not pay" if np.isinf(about.pays) else f"it would pay {many}"
-    heads = ", with least-squares heads on one-hot labels," if classes else ""
-    return (
-        f"{budget} sharing costs too much: {about.algorithm} would have {private} instead"
-        f" of {plain}{heads or ','} and each client alone has {alone}, which costs no privacy. With"
-        f" clients like these {verdict}."
-    )
 
 
 def expected_error(advice: Advice, name: str) -> float:
@@ -293,7 +266,8 @@ def class_sentence(advice: Advice) -> str:
     apart = [f"{points_apart(best, others[name])} {name}" for name in RIVALS if name in others]
     text += f", {' and '.join(apart)}." if apart else "."
     if about is not None:
-        text += f" {privacy_sentence(advice, about)}"
+        heads = "least-squares heads on one-hot labels, "
+        text += f" {about.describe(lambda wrong: percent_text(1 - wrong), heads)}"
     elif advice.steps is not None:
         text += f" {epochs_sentence(advice.steps)}"
     elif advice.predictions["rtfa"].contradicted:
