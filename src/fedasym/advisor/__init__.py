@@ -155,7 +155,8 @@ def advise(
         (few features: fitted); "all": every one that can be.
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
         expensive, clients are advised to learn alone, and told from how many on sharing would pay.
-        The statistics of the advice itself are not counted. Labels that are numbers.
+        The statistics of the advice itself are not counted. For classes this is predicted for
+        least-squares heads on one-hot labels; with few features of classes it is refused.
     statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every
         client a few bounded numbers and a vector go into sums, to which Gaussian noise is added.
         Intervals are wider, and nothing is said of single clients. Labels that are numbers.

@@ -215,8 +215,8 @@ def advise(
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it.
     epsilon
-        A privacy budget of training: where it makes sharing too expensive, clients learn alone.
-        Regression.
+        A privacy budget of training: where it makes sharing too expensive, clients learn alone. For
+        classes by least-squares heads.
     delta
         Failure probability of the privacy budgets; well below 1/clients.
     statistics_epsilon

@@ -20,7 +20,7 @@ from fedasym.algorithms import Algorithm
 from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import asks_for_all, equality_notes
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
-from fedasym.core.numbers import Array, flag, floats, one_float, whole
+from fedasym.core.numbers import Array, flag, floats, join_with_and, one_float, whole
 from fedasym.core.privacy import Privacy
 from fedasym.results import Accuracy, Comparison, Metric, Risk, Scores
 from fedasym.worlds import Population
@@ -317,7 +317,9 @@ def clusters(
 
     In the limit of large dimension clients find their cluster without fail, as losses differ by
     more than their noise: a cluster is a population of its own, of clients/count clients and with
-    the radius that is left within it. Clients of a cluster count as independent for the pooled row.
+    the radius that is left within it. The radius is that about the centre of all clients, the mean
+    of the clusters' centres, as `fa.advise` estimates it: it is all that a model for everyone
+    knows of clusters.
 
     between: the share of radius^2 that cluster centres have; one number, or one for each count.
 
@@ -373,11 +375,12 @@ def collect(
     for algorithm in chosen:
         try:
             rows[algorithm.name] = answer(algorithm)
-        except InvalidInput as reason:
-            if not optional or not isinstance(reason, NoFormula | MissingNorm):
-                raise type(reason)(f"{algorithm.name}: {reason}") from None
-            missing.setdefault(str(reason), []).append(algorithm.name)
-    notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
+        except InvalidInput as refusal:
+            reason = str(refusal).removeprefix(f"{algorithm.name}: ")
+            if not optional or not isinstance(refusal, NoFormula | MissingNorm):
+                raise type(refusal)(f"{algorithm.name}: {reason}") from None
+            missing.setdefault(reason, []).append(algorithm.name)
+    notes = [f"Left out {join_with_and(names)}: {reason}." for reason, names in missing.items()]
     if not rows:
         raise NoFormula(" ".join(notes))
     notes += equality_notes(each for each in chosen if each.name in rows)
