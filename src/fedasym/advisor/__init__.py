@@ -9,8 +9,9 @@ with held-out fits, doubt, recommend. In a federation whose samples may not move
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -303,7 +304,7 @@ def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
     """Classes and many features: statistics, estimates and probes, then the assembled advice."""
     seen = look_at_clients(classes)
     fresh = estimate_from_held(seen)
-    levels = logistic_levels(classes)
+    levels = partial(logistic_levels, classes)
     return assemble_classes(seen, seen.found if fresh is None else fresh, beside, levels)
 
 
@@ -552,7 +553,7 @@ def assemble_classes(
     seen: ClassLook,
     found: ClassMoments,
     beside: Sequence[Algorithm],
-    levels: Mapping[str, float] | None = None,
+    levels: Callable[[], Mapping[str, float]] | None = None,
 ) -> Advice:
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)

@@ -45,11 +45,11 @@ from fedasym.models.laws import (
     NumberLaws,
     SampleSums,
     Scales,
+    ShapeSums,
     ShareLaw,
     add_effects,
     add_sums,
     estimate_number_laws,
-    find_nearest,
     powers_of,
 )
 
@@ -366,6 +366,12 @@ def read_laws(arrays: dict[str, Any], about: dict[str, Any]) -> ClassLaws | Numb
     K, d = laws.means.shape
     if laws.turn.shape != (d, d) or laws.mean.shape != (d,) or not 0 < laws.rank <= d:
         raise ValueError
+    if laws.by_kind.shape not in {(0, laws.rank, laws.rank), (K, laws.rank, laws.rank)}:
+        raise ValueError
+    if not all(
+        type(each) is int and 0 <= each <= d for each in (laws.class_shape, laws.cell_shape)
+    ):
+        raise ValueError
     for law in (laws.train, laws.held):
         if law.confusion.shape != (K, K) or law.slope.shape != (laws.rank, d - laws.rank):
             raise ValueError
@@ -653,6 +659,7 @@ class SecondAnswer:
     samples: tuple[SampleSums, SampleSums]
     distances: Array
     effects: EffectSums
+    shapes: ShapeSums
     probes: Array
 
 
@@ -767,17 +774,17 @@ class Survey:
         x = np.asarray(rows.x, float) - self.frame.mean
         train = rows.split == 0
         K = len(classes)
-        z = x @ self.frame.turn
-        nearest = find_nearest(z, self.frame.means, self.frame.known)
-        first, second = (
-            SampleSums.of(z[part], rows.y[part], nearest[part], K) for part in (train, ~train)
-        )
+        owner = np.zeros(len(x), np.intp)
+        parts = self.frame.read_samples(x @ self.frame.turn, rows.y, owner, train)
+        first, second = (self.frame.add_samples(*part) for part in parts)
+        rest = parts[0][0][:, self.frame.rank :]
         cells = CellMeans.of(np.asarray(rows.x[train], float), rows.y[train], rows.owner[train], K)
         board = HeldOut.of(*rows, K, origin=self.origin, left_out=False)
         return SecondAnswer(
             (first, second),
             self.frame.measure_distances(x, rows.y, train),
             cells.measure_effects(self.frame, 1),
+            ShapeSums.of(rest, rows.y[train], owner[train], K),
             score_probes(board, self.theta, self.unit)[:, 0],
         )
 
@@ -794,8 +801,9 @@ class Survey:
         samples = [add_sums([each.samples[part] for each in answers]) for part in (0, 1)]
         distances = np.sum([each.distances for each in answers], axis=0)
         effects = add_effects([each.effects for each in answers])
+        shapes = add_sums([each.shapes for each in answers])
         laws = ClassLaws.from_sums(
-            self.frame, samples, distances, effects, self.counts.astype(np.intp)
+            self.frame, samples, distances, effects, shapes, self.counts.astype(np.intp)
         )
         shifts = class_shifts(laws)
         card = HeterogeneityCard(
