@@ -198,44 +198,32 @@ def task_error(error: Any) -> Exception:
     return error.cause if isinstance(error.cause, InvalidInput) else error
 
 
-class TaskPool:
-    """The tasks that are out, and the words that came back from them."""
+class Capacity:
+    """What a cluster has room for, of workers with stated needs."""
 
     def __init__(self, settings: Ray, memory: int) -> None:
         ray = self.ray = ray_package()
         self.settings, self.memory = settings, memory
         self.wants = {"CPU": settings.threads, "GPU": settings.gpus, "memory": memory}
-        self.out: dict[Any, Task] = {}  # by the reference of the result
-        self.begun: dict[str, tuple[float, str]] = {}  # what the tasks at work have said
-        self.crashes: Counter[str] = Counter()
         self.looked = 0.0
-        self.slots = self._slots()
+        self.slots = self.count_slots()
         if not self.slots:
             told = (
                 f"no node of the cluster has the {self.needs} that a task is given: there are"
                 f" {self._described()}"
             )
             raise InvalidInput(f"{told}; ask for less, or add a node")
-        needs = {"num_cpus": settings.threads, "num_gpus": settings.gpus, "memory": memory}
-        told_there = {"env_vars": settings.variables()}
         # Ray's own retries would hide from the driver, and from its log, what was lost.
-        self.hand = ray.remote(run_task).options(
-            name="fedasym", max_retries=0, runtime_env=told_there, **needs
-        )
+        self.options = {
+            "num_cpus": settings.threads,
+            "num_gpus": settings.gpus,
+            "memory": memory,
+            "runtime_env": {"env_vars": settings.variables()},
+        }
         here = ray.get_runtime_context().get_node_id()
-        beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
-        self.board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=beside).remote()
-        self.asked = self.board.read.remote()
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        """Stop what is still out: nobody waits for it."""
-        with suppress(self.ray.exceptions.RayError):  # the cluster may be gone
-            for reference in self.out:
-                self.ray.cancel(reference, force=True)
-            self.ray.kill(self.board)
+        self.beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            here, soft=False
+        )
 
     @property
     def needs(self) -> str:
@@ -244,7 +232,7 @@ class TaskPool:
 
     @property
     def hands(self) -> int:
-        """Tasks that can be at work at a time."""
+        """Workers that can be there at a time."""
         return min(self.slots, self.settings.workers or self.slots)
 
     def _alive(self) -> list[dict[str, float]]:
@@ -258,18 +246,69 @@ class TaskPool:
             for has in self._alive()
         )
 
-    def _slots(self) -> int:
-        """Tasks that all nodes have room for."""
+    def count_slots(self) -> int:
+        """Workers that all nodes have room for."""
         self.looked = time.monotonic()
         return sum(
             int(min(has.get(name, 0) / want for name, want in self.wants.items() if want))
             for has in self._alive()
         )
 
+    def reason_of(self, error: Exception) -> str:
+        """Why a worker was lost; raises what no other worker mends."""
+        kinds = self.ray.exceptions
+        match error:
+            case kinds.OutOfMemoryError():
+                return "its node ran out of memory"
+            case kinds.NodeDiedError() | kinds.ObjectLostError():
+                return "its node died"
+            case kinds.LocalRayletDiedError():
+                told = "the Ray node of this process died"
+                raise InvalidInput(
+                    f"{told}: finished pieces are kept, and the same call goes on from there"
+                ) from None
+            case kinds.WorkerCrashedError() | kinds.RayActorError():
+                return "its worker died"
+            case _:
+                raise error
+
+    def count_crash(self, key: str, why: str, crashes: Counter[str]) -> None:
+        """Give up what kills its workers, over and over; nodes may die as often as they like."""
+        crashes[key] += why != "its node died"
+        if crashes[key] > CRASHES:
+            told = f"a task was lost {crashes[key]} times, at last because {why}"
+            raise InvalidInput(
+                f"{told}: it may need more than the {self.needs} that it is given; give it more"
+            ) from None
+
+
+class TaskPool(Capacity):
+    """The tasks that are out, and the words that came back from them."""
+
+    def __init__(self, settings: Ray, memory: int) -> None:
+        super().__init__(settings, memory)
+        ray = self.ray
+        self.out: dict[Any, Task] = {}  # by the reference of the result
+        self.begun: dict[str, tuple[float, str]] = {}  # what the tasks at work have said
+        self.crashes: Counter[str] = Counter()
+        self.hand = ray.remote(run_task).options(name="fedasym", max_retries=0, **self.options)
+        self.board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=self.beside).remote()
+        self.asked = self.board.read.remote()
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Stop what is still out: nobody waits for it."""
+        with suppress(self.ray.exceptions.RayError):  # the cluster may be gone
+            for reference in self.out:
+                self.ray.cancel(reference, force=True)
+            self.ray.kill(self.board)
+
     def room(self) -> bool:
         """Whether one more task may go out: each hand has one at work and one waiting."""
         if time.monotonic() - self.looked > LOOK:
-            self.slots = self._slots()
+            self.slots = self.count_slots()
         return len(self.out) < (self.settings.workers or 2 * max(self.slots, 1))
 
     def hand_out(self, task: Task) -> None:
@@ -298,27 +337,8 @@ class TaskPool:
 
     def _again(self, task: Task, error: Exception, lost: LostListener) -> None:
         """Hand out a task whose worker or node died; give up on one that kills its workers."""
-        kinds = self.ray.exceptions
-        match error:
-            case kinds.WorkerCrashedError():
-                why = "its worker died"
-            case kinds.OutOfMemoryError():
-                why = "its node ran out of memory"
-            case kinds.NodeDiedError() | kinds.ObjectLostError():
-                why = "its node died"
-            case kinds.LocalRayletDiedError():
-                told = "the Ray node of this process died"
-                raise InvalidInput(
-                    f"{told}: finished pieces are kept, and the same call goes on from there"
-                ) from None
-            case _:
-                raise error
-        self.crashes[task.key] += why != "its node died"
-        if self.crashes[task.key] > CRASHES:
-            told = f"a task was lost {self.crashes[task.key]} times, at last because {why}"
-            raise InvalidInput(
-                f"{told}: it may need more than the {self.needs} that it is given; give it more"
-            ) from None
+        why = self.reason_of(error)
+        self.count_crash(task.key, why, self.crashes)
         lost(task.key, why)
         self.hand_out(task)
 
