@@ -34,7 +34,10 @@ class HereCrew:
         self.told = str(opened.folder), opened.digest, __version__
         self.keepers = [HereKeeper(*self.told) for _ in range(count)]
         self.runs = share_out([shard.samples for shard in opened.shards], count)
-        self.shards, self.deaths, self.said = len(opened.shards), deaths, list[str]()
+        self.shards, self.deaths = len(opened.shards), deaths
+
+    def settle(self) -> None:
+        """They are here."""
 
     def share(self, value: Any) -> list[Any]:
         return [value]

@@ -156,6 +156,7 @@ def joining_error(address: str | None, reason: Exception | str) -> InvalidInput:
 
 TICK = 0.25  # seconds after which a driver looks around, though nothing came back
 LOOK = 1.0  # seconds between two looks at the nodes, and between two words of a task
+NODE_DIED = "its node died"  # why a task was lost
 CRASHES = 4  # of its workers that a task may survive; nodes may die as often as they like
 
 TaskProgress = Callable[[float, str], None]
@@ -238,6 +239,10 @@ class Capacity:
     def _alive(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
 
+    def is_alive(self, node: str) -> bool:
+        """Whether a node of that number is there."""
+        return any(each["NodeID"] == node and each["Alive"] for each in self.ray.nodes())
+
     def _described(self) -> str:
         """The nodes, in words."""
         words = ("CPU", "{:g} CPUs", 1), ("GPU", "{:g} GPUs", 1), ("memory", "{:.1f} GB", 2**30)
@@ -261,7 +266,7 @@ class Capacity:
             case kinds.OutOfMemoryError():
                 return "its node ran out of memory"
             case kinds.NodeDiedError() | kinds.ObjectLostError():
-                return "its node died"
+                return NODE_DIED
             case kinds.LocalRayletDiedError():
                 told = "the Ray node of this process died"
                 raise InvalidInput(
@@ -274,7 +279,7 @@ class Capacity:
 
     def count_crash(self, key: str, why: str, crashes: Counter[str]) -> None:
         """Give up what kills its workers, over and over; nodes may die as often as they like."""
-        crashes[key] += why != "its node died"
+        crashes[key] += why != NODE_DIED
         if crashes[key] > CRASHES:
             told = f"a task was lost {crashes[key]} times, at last because {why}"
             raise InvalidInput(

@@ -29,10 +29,10 @@ from fedasym.core.runtime import Progress
 from fedasym.data.federation import Federation
 from fedasym.data.shards import BLOCK_BYTES, ShardedFederation
 from fedasym.deploy import Ray
-from fedasym.deploy.ray import LOOK, Capacity, join_cluster, task_error
+from fedasym.deploy.ray import LOOK, NODE_DIED, Capacity, join_cluster, task_error
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
-from fedasym.experiments.folder import LOST, Finished, RunFolder
+from fedasym.experiments.folder import LOST, RESUMED, Finished, RunFolder
 from fedasym.experiments.plan import Piece
 from fedasym.training.heads import DiskLoader, Packed, Room, Sizes, numbers_as, put_on_device
 from fedasym.training.plans import Rows, Schedule, ServerWork, default_device
@@ -161,9 +161,11 @@ class ShardKeeper:
 
         return ray.get(handle[0])
 
-    def ready(self) -> bool:
-        """Whether it is there."""
-        return True
+    def greet(self) -> str:
+        """The node that it is on, as soon as it is there."""
+        import ray
+
+        return str(ray.get_runtime_context().get_node_id())
 
     def open(self, key: str, handle: list[Any]) -> Opened:
         """A setting, made ready once."""
@@ -299,6 +301,10 @@ class Crew(Protocol):
     """Who keeps the shards of a federation: some, who may be replaced at any time."""
 
     runs: list[range]  # of shards, for each of them
+    say: Callable[[str], None]  # hears who was lost
+
+    def settle(self) -> None:
+        """As many as there is room for."""
 
     def share(self, value: Any) -> list[Any]:
         """A handle for all of them."""
@@ -499,8 +505,8 @@ class States:
     A small file has the last state of some trajectories, and one for each test what was measured.
     """
 
-    def __init__(self, folder: RunFolder, key: str) -> None:
-        self.folder, self.key = folder, key
+    def __init__(self, folder: RunFolder, key: str, say: Callable[[str], None]) -> None:
+        self.folder, self.key, self.say = folder, key, say
         self.slab, self.tests, self.saved = -1, 0, 0.0
 
     def name(self, test: int | None = None) -> str:
@@ -525,6 +531,7 @@ class States:
         for test in tests:
             fill_outcomes(outcomes, test or {})
         self.tests = len(tests)
+        self.say(f"goes on after round {held['round']}")
         return int(held["round"]), form.unflatten([put_on_device(each) for each in kept])
 
     def keep(self, round_: int, state: State, outcomes: Sequence[RunOutcome]) -> None:
@@ -604,7 +611,7 @@ class RayCrew:
         self.actors = there[:most]
         while len(self.actors) < most:
             self.actors.append(self.hire())
-            self.greeted[self.actors[-1]] = self.actors[-1].ready.remote()
+            self.greeted[self.actors[-1]] = self.actors[-1].greet.remote()
         self.runs = share_out(self.samples, len(self.actors))
 
     def is_there(self, actor: Any) -> bool:
@@ -679,7 +686,7 @@ class RayCrew:
         while out:
             ready = self.ray.wait(list(out), num_returns=1, timeout=LOOK)[0]
             if not ready and self.capacity.count_slots() < len(self.actors):
-                raise Lost("a node died")
+                raise Lost(f"a worker was lost, {NODE_DIED}")
             for done in ready:
                 at = out[done]
                 try:
@@ -687,14 +694,22 @@ class RayCrew:
                 except self.ray.exceptions.RayTaskError as error:
                     raise task_error(error) from None
                 except self.ray.exceptions.RayError as error:
-                    why = self.capacity.reason_of(error)
-                    self.capacity.count_crash("shards", why, self.crashes)
-                    self.dismiss(self.actors.pop(at))
-                    raise Lost(f"a worker was lost, {why}") from None
+                    raise self.bury(self.actors.pop(at), error) from None
                 yield done, answer
                 del out[done]
                 if hand_out is not None:
                     hand_out(at)
+
+    def bury(self, actor: Any, error: Exception) -> Lost:
+        """What is said of an actor that was lost; one that is lost over and over is given up."""
+        why = self.capacity.reason_of(error)
+        if self.is_there(actor):
+            with suppress(self.ray.exceptions.RayError):
+                if not self.capacity.is_alive(self.ray.get(self.greeted[actor])):
+                    why = NODE_DIED
+        self.capacity.count_crash("shards", why, self.crashes)
+        self.dismiss(actor)
+        return Lost(f"a worker was lost, {why}")
 
     def mend(self, why: str) -> None:
         """Replace who is lost, and say so."""
@@ -730,8 +745,13 @@ class ShardWorker(Worker):
 
     def compute(self, key: str, piece: Piece) -> Finished:
         """Train from the state that was kept last, if any, and keep what came of it."""
-        self.keepers.states = States(self.folder, key)
-        self.keepers.crew.say = lambda text: self.say(LOST, key, f"{text} ({piece.title})")
+
+        def tell(event: str) -> Callable[[str], None]:
+            return lambda text: self.say(event, key, f"piece {key[:12]}: {text} ({piece.title})")
+
+        self.keepers.states = States(self.folder, key, tell(RESUMED))
+        self.keepers.crew.say = tell(LOST)
+        self.keepers.crew.settle()  # nodes may have joined
         found = super().compute(key, piece)
         self.folder.drop_states(key)
         return found

@@ -125,7 +125,7 @@ EXPERIMENT, DATA, ENVIRONMENT, LOG = "experiment.toml", "data.json", "environmen
 PIECES, LOCKS = "pieces", "locks"
 STATES = "states"  # of pieces that are being computed on a cluster
 STALE = 60.0  # seconds after which a half-written small file was left by a killed process
-COMPUTED, DAMAGED, LOST = "computed", "damaged", "lost"  # what a log tells
+COMPUTED, DAMAGED, LOST, RESUMED = "computed", "damaged", "lost", "resumed"  # what a log tells
 
 
 def is_run(path: Path) -> bool:
