@@ -16,7 +16,8 @@ from typing import Any
 
 import fedasym as fa
 from fedasym.deploy import Ray
-from fedasym.deploy.shards import RayCrew, open_shards
+from fedasym.deploy.ray import RayCrew
+from fedasym.deploy.shards import open_shards
 from fedasym.training.convergence import column_sizes
 
 from .ray_processes import inside, title

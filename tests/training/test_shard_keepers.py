@@ -9,13 +9,22 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.experiments.small import flipped, same_bits
 from tests.training.clients import SMALL, federation
 from tests.training.test_disk import COUNTED, alike
 
 import fedasym as fa
 from fedasym.core import __version__
 from fedasym.data import shards
-from fedasym.deploy.shards import ShardKeeper, ShardKeepers, share_out
+from fedasym.data.shards import share_out
+from fedasym.deploy.shards import ShardKeeper, ShardKeepers, ShardWorker
+from fedasym.experiments.execution import complete_run
+from fedasym.experiments.fields import record_data
+from fedasym.experiments.folder import RESUMED, RunFolder
+from fedasym.training import storage
+from fedasym.training.convergence import column_sizes
+from fedasym.training.settings import TEXT
+from fedasym.training.twin import pooled_shares
 
 pytest.importorskip("jax")
 
@@ -43,8 +52,10 @@ class HereCrew:
         return [value]
 
     def start(self, method: str, jobs: Mapping[int, tuple[Any, ...]]) -> None:
+        keepers = list(self.keepers)  # it is the planner's thread that asks
         for at, told in jobs.items():
-            getattr(self.keepers[at], method)(*told)
+            if at < len(keepers):
+                getattr(keepers[at], method)(*told)
 
     def gather(
         self, method: str, jobs: Callable[[list[range]], Mapping[int, tuple[Any, ...]]]
@@ -113,3 +124,84 @@ def test_bits_do_not_depend_on_who_keeps_what_and_are_nearly_those_of_one_proces
     alike(here, one)
     same(one, two)
     same(one, seven)
+
+
+@pytest.mark.usefixtures("_light")
+def test_a_grid_with_seeds_corrections_privacy_and_double_precision(folders):
+    whole, folder = folders[3]
+    opened = fa.Federation.open(folder)
+    told = SMALL | {"evaluate_every": 0, "seeds": [1, 2], "grid": {"local_step": [0.1, 0.2]}}
+    runs = (fa.train("ftfa_share", each, **told) for each in (whole, kept_by(folder, 3, 1)))
+    for one, other in zip(*runs, strict=True):
+        alike(one, other)
+    budget = fa.Privacy(noise_multiplier=1.0, delta=0.1, quantile=0.5)
+    told = SMALL | {"evaluate_every": 0, "privacy": budget, "precision": "float64"}
+    runs = [fa.train("ftfa", each, **told) for each in (whole, opened, kept_by(folder, 2))]
+    alike(runs[0], runs[1], 1e-12)
+    alike(runs[0], runs[2], 1e-12)
+    assert runs[0].privacy == runs[2].privacy
+
+
+@pytest.mark.usefixtures("_light")
+def test_sums_over_all_clients_are_sums_over_shards(folders):
+    whole, folder = folders[3]
+    kept = kept_by(folder, 2)
+    np.testing.assert_allclose(column_sizes(kept), column_sizes(whole), rtol=1e-12)
+    assert np.array_equal(pooled_shares(kept, TEXT), pooled_shares(whole, TEXT))
+    read = [keeper.opened for keeper in kept.keepers.crew.keepers]
+    assert read == [None, None]  # and needed no model
+
+
+@pytest.mark.usefixtures("_light")
+def test_a_run_goes_on_from_the_state_that_was_kept(folders, tmp_path, monkeypatch):
+    """Cut off in the last of its rounds, and with damaged states: the same numbers."""
+    monkeypatch.setattr(storage, "EVERY", 0.0)
+    opened = fa.Federation.open(folders[3][1])
+    tried = fa.Experiment(
+        name="kept",
+        algorithms=["scaffold"],
+        settings={**SMALL, "rounds": 6},
+        grid={"server_step": [0.1, 0.3]},
+        trials={"seeds": [1, 2]},
+    )
+    record = record_data(opened, ())
+
+    def run(name: str, crew: HereCrew) -> RunFolder:
+        keepers = ShardKeepers(opened, crew)
+        folder = RunFolder.prepare(tmp_path / name, tried, record)
+        complete_run(tried, ShardWorker(keepers, keepers.federation, record, folder, None))
+        return folder
+
+    class Cut(HereCrew):
+        asked = 0
+
+        def gather(self, *told: Any) -> dict[int, Any]:
+            self.asked += 1
+            if self.asked == 6:
+                raise RuntimeError("the power is cut")
+            return super().gather(*told)
+
+    run("whole", HereCrew(opened, 2))
+    for damaged in (False, True):
+        name = f"cut {damaged}"
+        with pytest.raises(RuntimeError, match="the power is cut"):
+            run(name, Cut(opened, 2))
+        for file in (tmp_path / name / "states").iterdir() if damaged else ():
+            file.write_bytes(flipped(file.read_bytes(), 200))
+        folder = run(name, HereCrew(opened, 3))
+        said = [each.text for each in folder.log() if each.event == RESUMED]
+        assert len(said) == (not damaged)
+        assert all("goes on after round 4" in each for each in said)
+        same_bits(tmp_path / name, tmp_path / "whole")
+        assert not [*folder.states.iterdir()]
+
+
+def test_a_killed_drivers_states_are_cleaned_away_with_its_pieces(tmp_path):
+    folder = RunFolder(tmp_path)
+    for each in (folder.pieces, folder.locks):
+        each.mkdir()
+    folder.keep_state("wanted.0", {"round": np.array(3)})
+    folder.keep_state("other.0", {"round": np.array(3)})
+    assert folder.clean({"wanted"})[0] == 1
+    assert folder.state("wanted.0") == {"round": 3}
+    assert folder.state("other.0") is None

@@ -362,6 +362,30 @@ def map_blocks(federation: Federation, function: Callable[..., Any], *told: Any)
     return (function(block, *told) for block in federation.blocks())
 
 
+def share_out(sizes: Sequence[int], runs: int) -> list[range]:
+    """Runs of shards with about as many samples each.
+
+    >>> share_out([1, 1, 1, 3], 2), share_out([5, 1], 2), share_out([1], 3)
+    ([range(0, 3), range(3, 4)], [range(0, 1), range(1, 2)], [range(0, 1)])
+    """
+    runs = min(runs, len(sizes))
+    ends = np.cumsum(sizes)
+    cuts = [0]
+    for run in range(1, runs):
+        nearest = int(np.searchsorted(ends, ends[-1] * run / runs, "left")) + 1
+        cuts.append(min(max(nearest, cuts[-1] + 1), len(sizes) - (runs - run)))
+    return [range(*pair) for pair in pairwise([*cuts, len(sizes)])]
+
+
+def split_members(
+    members: NDArray[np.intp], runs: Sequence[range], ends: NDArray[np.intp]
+) -> dict[int, NDArray[np.intp]]:
+    """Sorted clients by the run of shards that they live in."""
+    cuts = np.searchsorted(members, [0, *(ends[run.stop - 1] for run in runs)])
+    parts = (members[low:high] for low, high in pairwise(cuts.tolist()))
+    return {at: mine for at, mine in enumerate(parts) if len(mine)}
+
+
 def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the manifest says, and the columns of the index."""
     where = f"path is {str(folder)!r}"

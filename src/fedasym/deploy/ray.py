@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
@@ -32,6 +32,7 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
+from fedasym.data.shards import share_out
 from fedasym.deploy import Board, Ray
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
@@ -155,6 +156,7 @@ def joining_error(address: str | None, reason: Exception | str) -> InvalidInput:
 
 
 TICK = 0.25  # seconds after which a driver looks around, though nothing came back
+AHEAD = 2  # shards that an actor is asked about: one at work and one waiting
 LOOK = 1.0  # seconds between two looks at the nodes, and between two words of a task
 NODE_DIED = "its node died"  # why a task was lost
 CRASHES = 4  # of its workers that a task may survive; nodes may die as often as they like
@@ -355,6 +357,145 @@ class TaskPool(Capacity):
                 key: said for key, said in self.ray.get(self.asked).items() if key in out
             }
             self.asked = self.board.read.remote()
+
+
+class Lost(Exception):
+    """A keeper died, or there is no room for all of them any more; the message says why."""
+
+
+class RayCrew:
+    """Actors on a cluster, as many as there is room for; the dead are replaced."""
+
+    def __init__(
+        self, capacity: Capacity, kind: type, told: tuple[Any, ...], samples: Sequence[int]
+    ) -> None:
+        """kind: their class, made of what it is told; samples: of each shard."""
+        self.ray, self.capacity, self.told, self.samples = capacity.ray, capacity, told, samples
+        options = capacity.options | {"scheduling_strategy": "SPREAD", "max_restarts": 0}
+        self.kind = self.ray.remote(kind).options(**options)
+        self.actors: list[Any] = []
+        self.runs: list[range] = []
+        self.greeted: dict[Any, Any] = {}  # by actor, its first answer
+        self.crashes: Counter[str] = Counter()
+        self.say: Callable[[str], None] = lambda text: None
+        self.settle()
+
+    def settle(self) -> None:
+        """As many actors as there is room for, and each its run of shards."""
+        while not (slots := self.capacity.count_slots()):
+            self.say("no node of the cluster has room any more: waiting for one")
+            time.sleep(LOOK)
+        most = min(slots, self.capacity.settings.workers or slots, len(self.samples))
+        there = [actor for actor in self.actors if self.is_there(actor)]
+        for actor in [*there[most:], *(each for each in self.actors if each not in there)]:
+            self.dismiss(actor)
+        self.actors = there[:most]
+        while len(self.actors) < most:
+            self.actors.append(self.kind.remote(*self.told))
+            self.greeted[self.actors[-1]] = self.actors[-1].greet.remote()
+        self.runs = share_out(self.samples, len(self.actors))
+
+    def is_there(self, actor: Any) -> bool:
+        """Whether an actor has answered once."""
+        return bool(self.ray.wait([self.greeted[actor]], timeout=0)[0])
+
+    def dismiss(self, actor: Any) -> None:
+        """End an actor."""
+        del self.greeted[actor]
+        with suppress(self.ray.exceptions.RayError):
+            self.ray.kill(actor)
+
+    def close(self) -> None:
+        """End all of them: the cluster may be gone."""
+        for actor in self.actors:
+            self.dismiss(actor)
+
+    def share(self, value: Any) -> list[Any]:
+        """In the object store; in a list, since Ray reads bare references anew for each call."""
+        return [self.ray.put(value)]
+
+    def start(self, method: str, jobs: Mapping[int, tuple[Any, ...]]) -> None:
+        """Have some do something, without an answer."""
+        actors = list(self.actors)  # it is the planner's thread that asks
+        for at, told in jobs.items():
+            if at < len(actors):
+                getattr(actors[at], method).remote(*told)
+
+    def gather(
+        self, method: str, jobs: Callable[[list[range]], Mapping[int, tuple[Any, ...]]]
+    ) -> dict[int, Any]:
+        """The answers of some; whoever is lost, all are asked once more."""
+        while True:
+            out = {
+                getattr(self.actors[at], method).remote(*told): at
+                for at, told in jobs(self.runs).items()
+            }
+            try:
+                return {out[done]: answer for done, answer in self.collect(out)}
+            except Lost as lost:
+                self.mend(f"{lost}: the round is computed again")
+
+    def map(self, method: str, told: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
+        """The answers for all shards, as they come; what is lost is asked once more."""
+        left = set(range(len(self.samples)))
+        while left:
+            queues = {
+                at: deque(each for each in run if each in left) for at, run in enumerate(self.runs)
+            }
+            out: dict[Any, int] = {}
+            shard_of: dict[Any, int] = {}
+
+            def hand_out(at: int, queues: Any = queues, out: Any = out, of: Any = shard_of) -> None:
+                if queues[at]:
+                    shard = queues[at].popleft()
+                    sent = getattr(self.actors[at], method).remote(*told, shard)
+                    out[sent], of[sent] = at, shard
+
+            for at in [*queues] * AHEAD:
+                hand_out(at)
+            try:
+                for done, answer in self.collect(out, hand_out):
+                    left.remove(shard_of[done])
+                    yield shard_of[done], answer
+            except Lost as lost:
+                self.mend(f"{lost}: its shards are looked at again")
+
+    def collect(
+        self, out: dict[Any, int], hand_out: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """What comes back; `hand_out` gives an actor its next."""
+        while out:
+            ready = self.ray.wait(list(out), num_returns=1, timeout=LOOK)[0]
+            if not ready and self.capacity.count_slots() < len(self.actors):
+                raise Lost(f"a worker was lost, {NODE_DIED}")
+            for done in ready:
+                at = out[done]
+                try:
+                    answer = self.ray.get(done)
+                except self.ray.exceptions.RayTaskError as error:
+                    raise task_error(error) from None
+                except self.ray.exceptions.RayError as error:
+                    raise self.bury(self.actors.pop(at), error) from None
+                yield done, answer
+                del out[done]
+                if hand_out is not None:
+                    hand_out(at)
+
+    def bury(self, actor: Any, error: Exception) -> Lost:
+        """What is said of an actor that was lost; one that is lost over and over is given up."""
+        why = self.capacity.reason_of(error)
+        if self.is_there(actor):
+            with suppress(self.ray.exceptions.RayError):
+                if not self.capacity.is_alive(self.ray.get(self.greeted[actor])):
+                    why = NODE_DIED
+        self.capacity.count_crash("shards", why, self.crashes)
+        self.dismiss(actor)
+        return Lost(f"a worker was lost, {why}")
+
+    def mend(self, why: str) -> None:
+        """Replace who is lost, and say so."""
+        self.say(why)
+        self.settle()
 
 
 COPIES = 3  # of the data in a piece at work, packed and on the way there: benchmarks/ray_scale.py

@@ -10,11 +10,9 @@ the same bits on one actor or on seven.
 
 from __future__ import annotations
 
-import time
-from collections import Counter, deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from functools import cached_property
 from itertools import count, pairwise
 from typing import Any, NamedTuple, Protocol
@@ -27,9 +25,9 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, UnreadableFile
 from fedasym.core.runtime import Progress
 from fedasym.data.federation import Federation
-from fedasym.data.shards import BLOCK_BYTES, ShardedFederation
+from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, split_members
 from fedasym.deploy import Ray
-from fedasym.deploy.ray import LOOK, NODE_DIED, Capacity, join_cluster, task_error
+from fedasym.deploy.ray import Capacity, RayCrew, join_cluster
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import LOST, RESUMED, Finished, RunFolder
@@ -40,13 +38,12 @@ from fedasym.training.programs import CohortSum, join_round, train_part
 from fedasym.training.runner import Question, Rounds, RunOutcome, RunWork, ScoredPart, State, Tester
 from fedasym.training.settings import Protocol as Rules
 from fedasym.training.steps import Program
+from fedasym.training.storage import States
 
 Node = tuple[int, int]  # of a binary tree over shards: its level, and its place there
 Sum = tuple[Any, Any]  # of moves, and of what is sent beside them
 BLOCKS = 12  # of those that an actor reads, what it holds at a time: benchmarks/shards_on_ray.py
 INDEX = 200  # bytes that an actor holds of each client of the federation, whose index it reads
-AHEAD = 2  # shards that an actor is asked to test or to sum: one at work and one waiting
-EVERY = 1.0  # seconds between two states that are kept
 
 
 def fold_shards(nodes: Mapping[Node, Sum], first: int, last: int, shards: int) -> dict[Node, Sum]:
@@ -76,21 +73,6 @@ def add_sums(one: Sum, other: Sum) -> Sum:
     """Two sums in one."""
     total: Sum = jax.tree.map(lambda mine, theirs: mine + theirs, one, other)
     return total
-
-
-def share_out(sizes: Sequence[int], runs: int) -> list[range]:
-    """Runs of shards with about as many samples each.
-
-    >>> share_out([1, 1, 1, 3], 2), share_out([5, 1], 2), share_out([1], 3)
-    ([range(0, 3), range(3, 4)], [range(0, 1), range(1, 2)], [range(0, 1)])
-    """
-    runs = min(runs, len(sizes))
-    ends = np.cumsum(sizes)
-    cuts = [0]
-    for run in range(1, runs):
-        nearest = int(np.searchsorted(ends, ends[-1] * run / runs, "left")) + 1
-        cuts.append(min(max(nearest, cuts[-1] + 1), len(sizes) - (runs - run)))
-    return [range(*pair) for pair in pairwise([*cuts, len(sizes)])]
 
 
 class Setting(NamedTuple):
@@ -368,15 +350,6 @@ class PlanningLoader:
         return iter(())
 
 
-def split_members(
-    members: NDArray[np.intp], runs: Sequence[range], ends: NDArray[np.intp]
-) -> dict[int, NDArray[np.intp]]:
-    """Sorted clients by the run of shards that they live in."""
-    cuts = np.searchsorted(members, [0, *(ends[run.stop - 1] for run in runs)])
-    parts = (members[low:high] for low, high in pairwise(cuts.tolist()))
-    return {at: mine for at, mine in enumerate(parts) if len(mine)}
-
-
 class ShardBackend:
     """Rounds and tests in the hands of a crew, and states that outlive the driver."""
 
@@ -499,230 +472,15 @@ def on_host(told: Any) -> Any:
     )
 
 
-class States:
-    """The states of a piece in its run folder: a driver that is killed goes on from the last one.
-
-    A small file has the last state of some trajectories, and one for each test what was measured.
-    """
-
-    def __init__(self, folder: RunFolder, key: str, say: Callable[[str], None]) -> None:
-        self.folder, self.key, self.say = folder, key, say
-        self.slab, self.tests, self.saved = -1, 0, 0.0
-
-    def name(self, test: int | None = None) -> str:
-        """Of a file."""
-        return f"{self.key}.{self.slab}" + ("" if test is None else f".{test}")
-
-    def resume(self, state: State, outcomes: Sequence[RunOutcome]) -> tuple[int, State]:
-        """The last state of the next trajectories; the one given where there is none."""
-        self.slab += 1
-        self.tests, self.saved = 0, time.monotonic()
-        leaves, form = jax.tree.flatten(state)
-        held = self.folder.state(self.name())
-        if held is None:
-            return 0, state
-        kept = [held.get(f"leaf{place}") for place in range(len(leaves))]
-        tests = [self.folder.state(self.name(test)) for test in range(int(held["tests"]))]
-        if any(
-            each is None or (each.shape, each.dtype) != (leaf.shape, leaf.dtype)
-            for each, leaf in zip(kept, leaves, strict=True)
-        ) or any(test is None for test in tests):
-            return 0, state
-        for test in tests:
-            fill_outcomes(outcomes, test or {})
-        self.tests = len(tests)
-        self.say(f"goes on after round {held['round']}")
-        return int(held["round"]), form.unflatten([put_on_device(each) for each in kept])
-
-    def keep(self, round_: int, state: State, outcomes: Sequence[RunOutcome]) -> None:
-        """Keep a state, once in a while and after every test."""
-        tests = len(outcomes[0].rounds)
-        if tests == self.tests and time.monotonic() < self.saved + EVERY:
-            return
-        for test in range(self.tests, tests):
-            self.folder.keep_state(self.name(test), measured_arrays(outcomes, test))
-        leaves = {f"leaf{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(state))}
-        numbers = {"round": np.array(round_), "tests": np.array(tests)}
-        self.folder.keep_state(self.name(), leaves | numbers)
-        self.tests, self.saved = tests, time.monotonic()
-
-
-MEASURED = ("personal", "shared", "fitted", "shared_fitted")  # of an outcome, by test
-
-
-def measured_arrays(outcomes: Sequence[RunOutcome], test: int) -> dict[str, NDArray[Any]]:
-    """What one test added to outcomes, as named arrays."""
-    found: dict[str, NDArray[Any]] = {}
-    for at, each in enumerate(outcomes):
-        found |= {
-            f"{name}{at}": np.asarray(getattr(each, name)[test])
-            for name in MEASURED
-            if len(getattr(each, name)) > test
-        }
-        diverged = -1 if each.diverged is None else each.diverged
-        numbers = [each.rounds[test], diverged, each.clip, each.clipped]
-        found |= {f"numbers{at}": np.array(numbers, float), f"head{at}": np.asarray(each.head)}
-    return found
-
-
-def fill_outcomes(outcomes: Sequence[RunOutcome], held: Mapping[str, NDArray[Any]]) -> None:
-    """Add to outcomes what a test had measured."""
-    for at, each in enumerate(outcomes):
-        round_, diverged, clip, clipped = held[f"numbers{at}"].tolist()
-        each.rounds.append(int(round_))
-        for name in MEASURED:
-            if f"{name}{at}" in held:
-                getattr(each, name).append(held[f"{name}{at}"])
-        each.diverged = None if diverged < 0 else int(diverged)
-        each.clip, each.clipped, each.head = clip, clipped, held[f"head{at}"]
-
-
-class Lost(Exception):
-    """A keeper died, or there is no room for all of them any more; the message says why."""
-
-
-class RayCrew:
-    """Actors on a cluster, as many as there is room for; the dead are replaced."""
-
-    def __init__(self, capacity: Capacity, federation: ShardedFederation) -> None:
-        ray = self.ray = capacity.ray
-        self.capacity = capacity
-        self.samples = [shard.samples for shard in federation.shards]
-        told = (str(federation.folder.absolute()), federation.digest, __version__)
-        options = capacity.options | {"scheduling_strategy": "SPREAD", "max_restarts": 0}
-        self.hire = lambda: ray.remote(ShardKeeper).options(**options).remote(*told)
-        self.ends = federation.shard_ends
-        self.actors: list[Any] = []
-        self.runs: list[range] = []
-        self.greeted: dict[Any, Any] = {}  # by actor, its first answer
-        self.crashes: Counter[str] = Counter()
-        self.say: Callable[[str], None] = lambda text: None
-        self.settle()
-
-    def settle(self) -> None:
-        """As many actors as there is room for, and each its run of shards."""
-        while not (slots := self.capacity.count_slots()):
-            self.say("no node of the cluster has room any more: waiting for one")
-            time.sleep(LOOK)
-        most = min(slots, self.capacity.settings.workers or slots, len(self.samples))
-        there = [actor for actor in self.actors if self.is_there(actor)]
-        for actor in [*there[most:], *(each for each in self.actors if each not in there)]:
-            self.dismiss(actor)
-        self.actors = there[:most]
-        while len(self.actors) < most:
-            self.actors.append(self.hire())
-            self.greeted[self.actors[-1]] = self.actors[-1].greet.remote()
-        self.runs = share_out(self.samples, len(self.actors))
-
-    def is_there(self, actor: Any) -> bool:
-        """Whether an actor has answered once."""
-        return bool(self.ray.wait([self.greeted[actor]], timeout=0)[0])
-
-    def dismiss(self, actor: Any) -> None:
-        """End an actor."""
-        del self.greeted[actor]
-        with suppress(self.ray.exceptions.RayError):
-            self.ray.kill(actor)
-
-    def close(self) -> None:
-        """End all of them: the cluster may be gone."""
-        for actor in self.actors:
-            self.dismiss(actor)
-
-    def share(self, value: Any) -> list[Any]:
-        """In the object store; in a list, since Ray reads bare references anew for each call."""
-        return [self.ray.put(value)]
-
-    def start(self, method: str, jobs: Mapping[int, tuple[Any, ...]]) -> None:
-        """Have some do something, without an answer."""
-        actors = list(self.actors)  # it is the planner's thread that asks
-        for at, told in jobs.items():
-            if at < len(actors):
-                getattr(actors[at], method).remote(*told)
-
-    def gather(
-        self, method: str, jobs: Callable[[list[range]], Mapping[int, tuple[Any, ...]]]
-    ) -> dict[int, Any]:
-        """The answers of some; whoever is lost, all are asked once more."""
-        while True:
-            out = {
-                getattr(self.actors[at], method).remote(*told): at
-                for at, told in jobs(self.runs).items()
-            }
-            try:
-                return {out[done]: answer for done, answer in self.collect(out)}
-            except Lost as lost:
-                self.mend(f"{lost}: the round is computed again")
-
-    def map(self, method: str, told: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
-        """The answers for all shards, as they come; what is lost is asked once more."""
-        left = set(range(len(self.samples)))
-        while left:
-            queues = {
-                at: deque(each for each in run if each in left) for at, run in enumerate(self.runs)
-            }
-            out: dict[Any, int] = {}
-            shard_of: dict[Any, int] = {}
-
-            def hand_out(at: int, queues: Any = queues, out: Any = out, of: Any = shard_of) -> None:
-                if queues[at]:
-                    shard = queues[at].popleft()
-                    sent = getattr(self.actors[at], method).remote(*told, shard)
-                    out[sent], of[sent] = at, shard
-
-            for at in [*queues] * AHEAD:
-                hand_out(at)
-            try:
-                for done, answer in self.collect(out, hand_out):
-                    left.remove(shard_of[done])
-                    yield shard_of[done], answer
-            except Lost as lost:
-                self.mend(f"{lost}: its shards are looked at again")
-
-    def collect(
-        self, out: dict[Any, int], hand_out: Callable[[int], None] | None = None
-    ) -> Iterator[tuple[Any, Any]]:
-        """What comes back; `hand_out` gives an actor its next."""
-        while out:
-            ready = self.ray.wait(list(out), num_returns=1, timeout=LOOK)[0]
-            if not ready and self.capacity.count_slots() < len(self.actors):
-                raise Lost(f"a worker was lost, {NODE_DIED}")
-            for done in ready:
-                at = out[done]
-                try:
-                    answer = self.ray.get(done)
-                except self.ray.exceptions.RayTaskError as error:
-                    raise task_error(error) from None
-                except self.ray.exceptions.RayError as error:
-                    raise self.bury(self.actors.pop(at), error) from None
-                yield done, answer
-                del out[done]
-                if hand_out is not None:
-                    hand_out(at)
-
-    def bury(self, actor: Any, error: Exception) -> Lost:
-        """What is said of an actor that was lost; one that is lost over and over is given up."""
-        why = self.capacity.reason_of(error)
-        if self.is_there(actor):
-            with suppress(self.ray.exceptions.RayError):
-                if not self.capacity.is_alive(self.ray.get(self.greeted[actor])):
-                    why = NODE_DIED
-        self.capacity.count_crash("shards", why, self.crashes)
-        self.dismiss(actor)
-        return Lost(f"a worker was lost, {why}")
-
-    def mend(self, why: str) -> None:
-        """Replace who is lost, and say so."""
-        self.say(why)
-        self.settle()
-
-
 @contextmanager
 def open_shards(settings: Ray, federation: ShardedFederation) -> Iterator[ShardKeepers]:
     """The shards of a federation in the hands of actors on a cluster."""
     needed = BLOCKS * BLOCK_BYTES + INDEX * len(federation)
     with join_cluster(settings, 0):
-        crew = RayCrew(Capacity(settings, settings.memory_for(needed)), federation)
+        told = (str(federation.folder.absolute()), federation.digest, __version__)
+        samples = [shard.samples for shard in federation.shards]
+        capacity = Capacity(settings, settings.memory_for(needed))
+        crew = RayCrew(capacity, ShardKeeper, told, samples)
         try:
             yield ShardKeepers(federation, crew)
         finally:

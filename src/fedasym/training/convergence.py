@@ -342,7 +342,8 @@ def pooled_sums(federation: Federation, protocol: Protocol) -> GramSums:
     >>> pooled_sums(pair, TEXT).solve(shared_ridge=0.25).ravel().round(12).tolist()
     [0.0, 0.5, 0.0, 0.5]
     """
-    return reduce(operator.add, map_blocks(federation, sum_products, protocol))
+    total: GramSums = reduce(operator.add, map_blocks(federation, sum_products, protocol))
+    return total
 
 
 def sum_products(block: Federation, protocol: Protocol) -> GramSums:

@@ -6,7 +6,7 @@ Programs are dispatched without waiting: while one piece is computed, the next o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
@@ -122,6 +122,9 @@ class RunWork:
         return self.form or cheaper_form(width, self.features, steps, batch)
 
 
+MEASURED = ("personal", "shared", "fitted", "shared_fitted")  # of an outcome, by test
+
+
 @dataclass
 class RunOutcome:
     """What was measured of one job and seed."""
@@ -152,6 +155,25 @@ class RunOutcome:
                 self.shared_fitted.append(shared[:, 0, 2, 1])
             if self.diverged is None and (broken >= 0 or not np.isfinite(own[:, :2, 1]).all()):
                 self.diverged = broken if broken >= 0 else round_
+
+    def describe_test(self, test: int, prefix: str) -> dict[str, NDArray[Any]]:
+        """What one test added, as named arrays."""
+        measured = {name: getattr(self, name) for name in MEASURED}
+        found = {name: each[test] for name, each in measured.items() if len(each) > test}
+        diverged = -1 if self.diverged is None else self.diverged
+        numbers = np.array([self.rounds[test], diverged, self.clip, self.clipped], float)
+        found |= {"numbers": numbers, "head": np.asarray(self.head)}
+        return {prefix + name: array for name, array in found.items()}
+
+    def add_described(self, held: Mapping[str, NDArray[Any]], prefix: str) -> None:
+        """Add what a test had measured."""
+        round_, diverged, self.clip, self.clipped = held[f"{prefix}numbers"].tolist()
+        self.rounds.append(int(round_))
+        for name in MEASURED:
+            if prefix + name in held:
+                getattr(self, name).append(held[prefix + name])
+        self.diverged = None if diverged < 0 else int(diverged)
+        self.head = held[f"{prefix}head"]
 
 
 # a server's rates, and the client stages that start from it
@@ -246,7 +268,8 @@ PIECE = {False: 3e10, True: 1e14}
 # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
 Scores = NDArray[np.floating]
 Collect = Callable[[list[list[RunOutcome]]], None]
-ScoredPart = tuple[NDArray[np.int32], slice, Array]  # members, configurations, and their scores
+# members, configurations, and their scores
+ScoredPart = tuple[NDArray[np.int32], slice, Array | Scores]
 
 
 class Walk(NamedTuple):
@@ -799,8 +822,8 @@ class Runner:
         told = (work.splits, work.protocol, work.stored, largest if cached else 0)
         loader = open_loader(work.federation, *told, server.alone, corrected)
         backend: Backend = LocalBackend(loader)
-        if isinstance(loader, DiskLoader) and work.federation.keepers is not None:
-            backend = work.federation.keepers.open_backend(work, server, loader)
+        if isinstance(loader, DiskLoader) and loader.federation.keepers is not None:
+            backend = loader.federation.keepers.open_backend(work, server, loader)
         task = work.federation.task
         program = Program(
             server.stage, "server_step", task, form, largest, together, classes=work.filled
