@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import subprocess
 import sys
@@ -89,56 +90,86 @@ def here(data: Path, home: Path) -> dict[str, Any]:
     }
 
 
+class Timed:
+    """A cluster of three nodes, and runs on it."""
+
+    def __init__(self, data: Path, home: Path) -> None:
+        os.environ.update(QUIET)
+        from ray.cluster_utils import Cluster
+
+        common = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
+        self.cluster = Cluster(initialize_head=True, head_node_args=common | {"num_cpus": 0})
+        self.nodes = [self.cluster.add_node(num_cpus=1, **common) for _ in range(NODES)]
+        self.on, self.home = Ray(address=self.cluster.address), home
+        self.opened = fa.Federation.open(data)
+        self.shards = len(self.opened.shards)
+
+    def run(self, name: str, events: dict[str, Any]) -> tuple[float, Clock]:
+        """A run into a folder, and how long it took."""
+        clock, begun = Clock(events), time.monotonic()
+        fa.run(tried(), self.opened, into=self.home / name, on=self.on, progress=clock)
+        return time.monotonic() - begun, clock
+
+    def undisturbed(self) -> dict[str, Any]:
+        """What a round, a test and a look at all shards take."""
+        took, gather = list[float](), RayCrew.gather
+
+        def timed(crew: RayCrew, *told: Any) -> Any:
+            begun = time.monotonic()
+            answers = gather(crew, *told)
+            took.append(time.monotonic() - begun)
+            return answers
+
+        RayCrew.gather = timed  # type: ignore[method-assign]
+        wall, clock = self.run("there", {})
+        RayCrew.gather = gather  # type: ignore[method-assign]
+        found = {
+            "wall": wall,
+            "round": median(took[50:]),
+            "rounds": clock.between(", round 25 ", ", round 400 "),
+            "tests": clock.between(", round 400 ", f"of {self.shards} shards"),
+        }
+        with open_shards(self.on, self.opened) as keepers:
+            empty = list[float]()
+            for _ in range(CALLS):
+                begun = time.monotonic()
+                keepers.crew.gather("greet", lambda runs: dict.fromkeys(range(len(runs)), ()))
+                empty.append(time.monotonic() - begun)
+            begun = time.monotonic()
+            keepers.map_blocks(len, ())
+            read = time.monotonic() - begun
+        return found | {"empty": median(empty), "read": read}
+
+    def disturbed(self) -> dict[str, Any]:
+        """One node is killed after half of the rounds, another after half of the tests."""
+
+        def lose(node: Any) -> Any:
+            return lambda: self.cluster.remove_node(node, allow_graceful=False)
+
+        seen = [0]
+        events = {
+            "round 200 ": lose(self.nodes[0]),
+            f"tested {self.shards // 2} ": lose(self.nodes[1]),
+            f"tested {self.shards - 1} ": lambda: seen.extend(peaks()),
+        }
+        wall, clock = self.run("killed", events)
+        driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+        return {"killed": wall, "lost": clock.lost, "peak": max(seen), "driver": driver}
+
+
 def there(data: Path, home: Path) -> dict[str, Any]:
     """On three nodes: undisturbed, and with two of them killed."""
-    os.environ.update(QUIET)
-    from ray.cluster_utils import Cluster
+    timed = Timed(data, home)
+    found = {"shards": timed.shards} | timed.undisturbed() | timed.disturbed()
+    timed.cluster.shutdown()
+    return found
 
-    common = {"object_store_memory": 100 * 2**20, "include_dashboard": False}
-    cluster = Cluster(initialize_head=True, head_node_args=common | {"num_cpus": 0})
-    nodes = [cluster.add_node(num_cpus=1, **common) for _ in range(NODES)]
-    on, opened = Ray(address=cluster.address), fa.Federation.open(data)
-    found: dict[str, Any] = {"shards": len(opened.shards)}
-    took = list[float]()
-    gather = RayCrew.gather
 
-    def timed(self: RayCrew, *told: Any) -> Any:
-        begun = time.monotonic()
-        answers = gather(self, *told)
-        took.append(time.monotonic() - begun)
-        return answers
-
-    RayCrew.gather = timed  # type: ignore[method-assign]
-    clock, begun = Clock({}), time.monotonic()
-    fa.run(tried(), opened, into=home / "there", on=on, progress=clock)
-    tested = f"of {found['shards']} shards"
-    found |= {
-        "wall": time.monotonic() - begun,
-        "round": median(took[50:]),
-        "rounds": clock.between(", round 25 ", ", round 400 "),
-        "tests": clock.between(", round 400 ", tested),
-    }
-    with open_shards(on, opened) as keepers:
-        crew = keepers.crew
-        empty = list[float]()
-        for _ in range(CALLS):
-            begun = time.monotonic()
-            gather(crew, "greet", lambda runs: dict.fromkeys(range(len(runs)), ()))
-            empty.append(time.monotonic() - begun)
-        found["empty"] = median(empty)
-        begun = time.monotonic()
-        keepers.map_blocks(len, ())
-        found["read"] = time.monotonic() - begun
-        found["peak"] = max(peaks())
-
-    def lose(node: Any) -> Any:
-        return lambda: cluster.remove_node(node, allow_graceful=False)
-
-    events = {"round 200 ": lose(nodes[0]), f"tested {found['shards'] // 2} ": lose(nodes[1])}
-    clock, begun = Clock(events), time.monotonic()
-    fa.run(tried(), opened, into=home / "killed", on=on, progress=clock)
-    found |= {"killed": time.monotonic() - begun, "lost": clock.lost}
-    cluster.shutdown()
+def killed(data: Path, home: Path) -> dict[str, Any]:
+    """On three nodes of which two are killed."""
+    timed = Timed(data, home)
+    found = {"shards": timed.shards} | timed.disturbed()
+    timed.cluster.shutdown()
     return found
 
 
@@ -160,6 +191,17 @@ def step(name: str, data: Path, home: Path) -> dict[str, Any]:
     words = [sys.executable, __file__, "--step", name, "--into", str(home), "--data", str(data)]
     done = subprocess.run(words, stdout=subprocess.PIPE, text=True, check=True)
     return dict(json.loads(done.stdout.splitlines()[-1]))
+
+
+def report_deaths(found: dict[str, Any], home: Path) -> None:
+    """Print what two dead nodes cost."""
+    last = fa.Results.read(home / "killed").trials.row(-1, named=True)
+    print(
+        f"two nodes killed: {last['accuracy']:.2%} personal, {last['shared_accuracy']:.2%} shared;"
+    )
+    print(f"  {found['killed']:.0f} s, {found['shards']} shards; peak of an actor", end=" ")
+    print(f"{found['peak'] / 1e9:.2f} GB, of the driver {found['driver'] / 1e9:.2f} GB;")
+    print(*(f"  {each}" for each in found["lost"]), sep="\n")
 
 
 def on_paper(clients: int, many: dict[str, Any]) -> None:
@@ -191,10 +233,13 @@ def main() -> None:
     parser.add_argument("clients", nargs="?", type=int, default=100_000)
     parser.add_argument("--into", help="a folder for the data, which go afterwards")
     parser.add_argument("--data", help="clients that are there already, as write_shards has them")
+    parser.add_argument("--killed", action="store_true", help="only where nodes are killed")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.step:
-        answer = {"here": here, "there": there}[told.step](Path(told.data), Path(told.into))
+        answer = {"here": here, "there": there, "killed": killed}[told.step](
+            Path(told.data), Path(told.into)
+        )
         print(json.dumps(answer))
         return
     home = Path(tempfile.mkdtemp(dir=told.into))
@@ -204,24 +249,24 @@ def main() -> None:
             fa.datasets.write_shards(draw_blocks(told.clients), data)
         clients = len(fa.Federation.open(data))
         print(f"{os.cpu_count()} cores, {os.getloadavg()[0]:.1f} other processes at work")
+        if told.killed:
+            report_deaths(step("killed", data, home), home)
+            return
         one, many = step("here", data, home), step("there", data, home)
-        whole, kept, killed = (client_numbers(home / name) for name in ("here", "there", "killed"))
-        for name, other in (("three nodes", kept), ("one left of three", killed)):
-            same = (whole["accuracy"] == other["accuracy"]).mean()
-            far = np.abs(whole["loss"] - other["loss"]).max()
-            print(f"{name}: accuracy {other['accuracy'].mean():.4%}, the same for {same:.4%} of")
-            print(f"  clients as in one process, losses within {far:.1e}")
-        print(f"the two on Ray the same to the last bit: {kept.equals(killed)}")
-        print(f"one process: {one['wall']:.0f} s, a round {1000 * one['rounds'] / 375:.1f} ms")
+        whole, kept, other = (client_numbers(home / name) for name in ("here", "there", "killed"))
+        same = (whole["accuracy"] == other["accuracy"]).mean()
+        far = np.abs(whole["loss"] - other["loss"]).max()
+        print(f"accuracies as in one process: of {same:.4%} of clients; losses within {far:.1e}")
+        print(f"with and without nodes killed the same to the last bit: {kept.equals(other)}")
+        print(f"one process: {one['wall']:.0f} s, a round {1000 * one['rounds'] / ROUNDS:.1f} ms,")
+        print(f"  everyone tested in {one['tests']:.0f} s")
         print(
             f"three nodes: {many['wall']:.0f} s, a round {1000 * many['rounds'] / ROUNDS:.1f} ms,"
         )
-        print(
-            f"  of the actors {1000 * many['round']:.1f} ms, an empty one {1000 * many['empty']:.1f} ms; everyone tested in {many['tests']:.0f} s,"
-        )
-        print(f"  {many['shards']} shards; an actor peaks at {many['peak'] / 1e9:.2f} GB")
-        print(f"  reading all shards there takes {many['read']:.0f} s")
-        print(f"two nodes killed: {many['killed']:.0f} s; {'; '.join(many['lost'])}")
+        print(f"  of the actors {1000 * many['round']:.1f} ms, an empty one", end=" ")
+        print(f"{1000 * many['empty']:.1f} ms; everyone tested in {many['tests']:.0f} s;")
+        print(f"  looking at all {many['shards']} shards takes {many['read']:.0f} s")
+        report_deaths(many, home)
         on_paper(clients, many)
     finally:
         shutil.rmtree(home, ignore_errors=True)

@@ -391,7 +391,7 @@ class States:
         if tests == self.tests and time.monotonic() < self.saved + EVERY:
             return
         for test in range(self.tests, tests):
-            arrays = {}
+            arrays: dict[str, Any] = {}
             for at, each in enumerate(outcomes):
                 arrays |= each.describe_test(test, f"{at}.")
             self.folder.keep_state(self.name(test), arrays)
