@@ -205,3 +205,15 @@ def test_a_killed_drivers_states_are_cleaned_away_with_its_pieces(tmp_path):
     assert folder.clean({"wanted"})[0] == 1
     assert folder.state("wanted.0") == {"round": 3}
     assert folder.state("other.0") is None
+
+
+def test_a_node_that_sees_another_folder_or_none_says_so(folders, tmp_path):
+    opened = fa.Federation.open(folders[3][1])
+    other = federation(classes=3).take(range(5)).save(tmp_path / "other", shards=2)
+    told = [(tmp_path / "none", "is not there on a node"), (other, "is another federation on a")]
+    for folder, words in told:
+        keeper = HereKeeper(str(folder), opened.digest, __version__)
+        with pytest.raises(fa.InvalidInput, match=words):
+            keeper.map(len, (), 0)
+    with pytest.raises(fa.InvalidInput, match="a node of the cluster has fedasym"):
+        HereKeeper(str(opened.folder), opened.digest, "0.0.1").map(len, (), 0)

@@ -10,6 +10,7 @@ the same bits on one actor or on seven.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -129,11 +130,16 @@ class ShardKeeper:
         if __version__ != version:
             told = f"a node of the cluster has fedasym {__version__}, and the driver {version}"
             raise InvalidInput(f"{told}: install the same version on all nodes")
+        if not os.path.exists(folder):
+            raise UnreadableFile(
+                f"{folder} is not there on a node of the cluster: all nodes must see the federation"
+                " under this path"
+            )
         found = ShardedFederation(folder)
         if found.digest != digest:
             raise UnreadableFile(
-                f"{folder} has another federation on a node of the cluster than where this command"
-                " runs: all nodes must see the same folder under this path"
+                f"{folder} is another federation on a node of the cluster than where this command"
+                " runs: all nodes must see the same one under this path"
             )
         return found
 

@@ -237,7 +237,7 @@ class DiskLoader:
         return self.pack_taken(self.federation.take(places), room)
 
     def pack_taken(self, clients: Federation, room: Room) -> Packed:
-        """Some clients that are in memory, packed: in any thread, and each has its own precision."""
+        """Some clients in memory, packed: in any thread, and each has a precision of its own."""
         with jax.enable_x64(True) if self.stored == np.float64 else nullcontext():
             data = pack_split(clients, self.protocol, self.stored, room)[0]
         return data._replace(personal=self.personal, shares=self.shares)
