@@ -13,13 +13,14 @@ is read is checked against its own checksum, so that damage is found whichever w
 
 from __future__ import annotations
 
+import copy
 import hashlib
 import json
 import os
 import secrets
 import shutil
 import zlib
-from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
@@ -142,6 +143,7 @@ class ShardedFederation(Federation):
     dtype: np.dtype[Any]
     shape: tuple[int, ...]  # of a sample
     columns: Mapping[str, Any]
+    keepers: Any = None  # who reads its shards, where that is not this process: `read_by`
     features: Any = on_disk("features")
     labels: Any = on_disk("labels")
     owner: Any = on_disk("owner")
@@ -264,18 +266,33 @@ class ShardedFederation(Federation):
             recipe=self.recipe,
         )
 
-    def block_ends(self, clients: int | None = None, most: int = BLOCK_BYTES) -> list[int]:
+    @cached_property
+    def shard_ends(self) -> NDArray[np.intp]:
+        """Where each shard's clients end among all."""
+        return np.cumsum([shard.clients for shard in self.shards])
+
+    def block_ends(
+        self, clients: int | None = None, most: int = BLOCK_BYTES, apart: bool = False
+    ) -> list[int]:
         """Where blocks of clients end: at most so many clients and bytes, and one client at least.
 
-        The first entry is 0 and the last the number of clients.
+        The first entry is 0 and the last the number of clients. apart: each block is of one shard.
         """
         largest = BLOCK_CLIENTS if clients is None else whole("clients", clients, least=1)
         each = sum(array.row_bytes for array in self.shards[0].arrays.values())
         ends, m = [0], len(self)
+        limits = self.shard_ends if apart else np.array([m])
         while ends[-1] < m:
             fits = np.searchsorted(self.starts, self.starts[ends[-1]] + most // each, "right") - 1
-            ends.append(min(max(int(fits), ends[-1] + 1), ends[-1] + largest, m))
+            limit = int(limits[np.searchsorted(limits, ends[-1], "right")])
+            ends.append(min(max(int(fits), ends[-1] + 1), ends[-1] + largest, limit))
         return ends
+
+    def read_by(self, keepers: Any) -> ShardedFederation:
+        """The same federation, whose shards others read: on a cluster, for one."""
+        found = copy.copy(self)
+        object.__setattr__(found, "keepers", keepers)
+        return found
 
     def blocks(self, clients: int | None = None) -> Iterator[Federation]:
         """All clients, a block after the other, each in memory while it is looked at."""
@@ -330,6 +347,43 @@ def check_in_memory(federation: Federation, what: str) -> None:
     """Refuse a federation on disk where something is done in memory alone."""
     if isinstance(federation, ShardedFederation):
         federation.refuse(what)
+
+
+def map_blocks(federation: Federation, function: Callable[..., Any], *told: Any) -> Iterator[Any]:
+    """What a function of the module's level says of each block of clients, in order: where its
+    keepers read a federation, it is called there.
+
+    >>> pair = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list("aabb"))
+    >>> list(map_blocks(pair, len))
+    [2]
+    """
+    if isinstance(federation, ShardedFederation) and federation.keepers is not None:
+        return iter(federation.keepers.map_blocks(function, told))
+    return (function(block, *told) for block in federation.blocks())
+
+
+def share_out(sizes: Sequence[int], runs: int) -> list[range]:
+    """Runs of shards with about as many samples each.
+
+    >>> share_out([1, 1, 1, 3], 2), share_out([5, 1], 2), share_out([1], 3)
+    ([range(0, 3), range(3, 4)], [range(0, 1), range(1, 2)], [range(0, 1)])
+    """
+    runs = min(runs, len(sizes))
+    ends = np.cumsum(sizes)
+    cuts = [0]
+    for run in range(1, runs):
+        nearest = int(np.searchsorted(ends, ends[-1] * run / runs, "left")) + 1
+        cuts.append(min(max(nearest, cuts[-1] + 1), len(sizes) - (runs - run)))
+    return [range(*pair) for pair in pairwise([*cuts, len(sizes)])]
+
+
+def split_members(
+    members: NDArray[np.intp], runs: Sequence[range], ends: NDArray[np.intp]
+) -> dict[int, NDArray[np.intp]]:
+    """Sorted clients by the run of shards that they live in."""
+    cuts = np.searchsorted(members, [0, *(ends[run.stop - 1] for run in runs)])
+    parts = (members[low:high] for low, high in pairwise(cuts.tolist()))
+    return {at: mine for at, mine in enumerate(parts) if len(mine)}
 
 
 def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
@@ -478,7 +532,7 @@ def read_client_arrays(federation: ShardedFederation, places: NDArray[np.intp]) 
     rows = int(counts.sum())
     first = federation.shards[0].arrays
     arrays = {name: np.empty((rows, *each.shape[1:]), each.dtype) for name, each in first.items()}
-    ends = np.cumsum([shard.clients for shard in federation.shards])
+    ends = federation.shard_ends
     shard_of = np.searchsorted(ends, places, "right")
     breaks = (np.diff(places) != 1) | (np.diff(shard_of) != 0)
     runs = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(places)]])
@@ -555,8 +609,8 @@ def check_clients(
         ).astype(np.intp)
     if wrong.size:
         place = int(places[wrong[0]])
-        ends = np.cumsum([shard.clients for shard in federation.shards])
-        path = federation.shards[int(np.searchsorted(ends, place, "right"))].path
+        at = int(np.searchsorted(federation.shard_ends, place, "right"))
+        path = federation.shards[at].path
         raise UnreadableFile(
             f"the shard {path} is damaged: the samples of client {federation.clients[place]!r} are"
             f" not those that were written; {AGAIN}"

@@ -177,11 +177,14 @@ def slack(counts: NDArray[np.int64]) -> int:
 class DiskLoader:
     """Clients on disk: those of some rounds, or a block of them, are read when they are due."""
 
-    def __init__(self, federation: ShardedFederation, protocol: Protocol, stored: str) -> None:
+    def __init__(
+        self, federation: ShardedFederation, protocol: Protocol, stored: str, apart: bool = False
+    ) -> None:
+        """apart: whether each block is of one shard."""
         self.federation, self.protocol, self.stored = federation, protocol, np.dtype(stored)
         train, validation, test = sizes_of(federation)
         self.sizes = Sizes(train, validation + test)
-        self.ends = federation.block_ends()
+        self.ends = federation.block_ends(apart=apart)
         self.room = Room(
             int(np.diff(self.ends).max()),
             *(
@@ -212,9 +215,12 @@ class DiskLoader:
         members, places = np.unique(drawn, return_inverse=True)
         return self.pack(members, self.reserved), places.reshape(drawn.shape).astype(np.int32)
 
-    def blocks(self) -> Iterator[Block]:
-        """All clients, the next block on its way while the last is computed with."""
-        spans = list(pairwise(self.ends))
+    def blocks(self, first: int = 0, last: int | None = None) -> Iterator[Block]:
+        """All clients, or those of the blocks between two places, the next block on its way while
+        the last is computed with.
+        """
+        stop = self.ends[-1] if last is None else last
+        spans = [span for span in pairwise(self.ends) if first <= span[0] < stop]
         with ThreadPoolExecutor(1) as reader:
             waiting = [reader.submit(self.block, *span) for span in spans[:1]]
             for place in range(len(spans)):
@@ -228,7 +234,12 @@ class DiskLoader:
 
     def pack(self, places: NDArray[Any], room: Room) -> Packed:
         """Some clients, read and packed."""
-        data = pack_split(self.federation.take(places), self.protocol, self.stored, room)[0]
+        return self.pack_taken(self.federation.take(places), room)
+
+    def pack_taken(self, clients: Federation, room: Room) -> Packed:
+        """Some clients in memory, packed: in any thread, and each has a precision of its own."""
+        with jax.enable_x64(True) if self.stored == np.float64 else nullcontext():
+            data = pack_split(clients, self.protocol, self.stored, room)[0]
         return data._replace(personal=self.personal, shares=self.shares)
 
 
@@ -250,7 +261,7 @@ def open_loader(
     if not isinstance(federation, ShardedFederation):
         data, sizes = pack(federation, splits, protocol, precision, width)
         return MemoryLoader(data._replace(personal=None) if alone else data, sizes)
-    loader = DiskLoader(federation, protocol, precision)
+    loader = DiskLoader(federation, protocol, precision, federation.keepers is not None)
     if alone:
         loader.personal = None
     if corrected:

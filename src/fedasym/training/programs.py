@@ -163,10 +163,37 @@ def advance(
         added = None if noise is None else (noise.sums[i], noise.counts[i])
         told = (drawn[i], places, rows[i], shares[i], added)
         moved, memory, clips = vectorise(one, shared, memory, clips, *told)
-        broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
-        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory, clips
+        return moved, mark_diverged(moved, diverged, first + i + 1), memory, clips
 
     return lax.fori_loop(0, count, one_round, state)
+
+
+def mark_diverged(shared: Array, diverged: Array, round_: Array) -> Array:
+    """The rounds after which shared heads were first not finite, given them after this one."""
+    broken = ~jnp.isfinite(shared).all(axis=(-1, -2))
+    return jnp.where((diverged < 0) & broken, round_, diverged)
+
+
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def join_round(
+    program: Program,
+    state: tuple[Array, Array, Memory | None, Clips | None],
+    rates: Rates,
+    round_: Array,
+    slots: Array | None,
+    shares: Array,
+    found: CohortSum,
+    added: tuple[Array, Array] | None = None,
+    private: Any = None,
+) -> Any:
+    """The state after a round whose cohort was trained elsewhere, by `train_part`; all of it with
+    the axis of seeds first, as in `advance`.
+    """
+    shared, diverged, memory, clips = state
+    one = partial(finish_round, program, rates, private)
+    told = (shared, memory, clips, slots, shares, added, found)
+    moved, memory, clips = vectorise(one, *told)
+    return moved, mark_diverged(moved, diverged, round_), memory, clips
 
 
 def advance_round(
@@ -187,9 +214,38 @@ def advance_round(
 
     private: the numbers of a private round, in which moves are clipped and noise is added.
     """
+    kept = common = None
+    if memory is not None:
+        kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
+        common = memory.server
+    clip = None if clips is None else clips.clip
+    found = train_cohort(program, data, rates, shared, common, clip, drawn, rows, shares, kept)
+    return finish_round(program, rates, private, shared, memory, clips, slots, shares, added, found)
+
+
+# sum_j p_j (w_j - W), what clients send beside, and what they keep
+CohortSum = tuple[Array, Any, Any]
+
+
+def train_cohort(
+    program: Program,
+    data: Packed,
+    rates: Rates,
+    shared: Array,
+    common: Any,
+    clip: Array | None,
+    drawn: Array,
+    rows: Array,
+    shares: Array,
+    kept: Any,
+) -> CohortSum:
+    """The clients' part of a round of one seed, for its cohort or a part of it, by configuration.
+
+    common: what the server keeps. clip: of private rounds. kept: by these clients, (clients,
+    configurations, ...), as what they keep afterwards.
+    """
     keeps = bound_stage(program, {}).keeps_client()
     counts = bound_stage(program, {}).owns("client_steps")
-    common = None if memory is None else memory.server
 
     def visit(member: Array, rows: Array, kept: Any) -> tuple[Point, Any, Any]:
         planned = batches_of(data, member, rows)
@@ -199,7 +255,7 @@ def advance_round(
             if not keeps:
                 begin = first_state(program, space)
                 w = walk(program, space, planned, rates, begin, 0, len(rows))[0]
-                return w, None, None if private is None else space.distance(w)
+                return w, None, None if clip is None else space.distance(w)
             stage = bound_stage(program, rates)
             state = (as_models(kept, shared), as_models(common, shared))
             choose = chooser(program, data, member, shared)
@@ -217,11 +273,9 @@ def advance_round(
     def group(totals: tuple[Array, Any], members: Any) -> tuple[tuple[Array, Any], Any]:
         drawn, rows, shares, kept = members
         points, later, sent = vectorise(visit, drawn, rows, kept)
-        if (
-            clips is not None
-        ):  # what is sent beside are the lengths of moves, (clients, configurations)
-            longer = sent > clips.clip
-            shortened = shares[:, None] * jnp.where(longer, clips.clip / sent, 1)
+        if clip is not None:  # what is sent beside are the lengths of moves
+            longer = sent > clip  # (clients, configurations)
+            shortened = shares[:, None] * jnp.where(longer, clip / sent, 1)
             total = totals[0] + change(program, data, shared, points, drawn, shortened)
             return (total, totals[1] + (longer & (shares > 0)[:, None]).sum(0)), later
         total = totals[0] + change(program, data, shared, points, drawn, shares)
@@ -233,14 +287,11 @@ def advance_round(
         return (total, beside), later
 
     size = len(drawn) if program.together else 1
-    kept = None
-    if memory is not None:
-        kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
     grouped = jax.tree.map(
         lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept)
     )
     zero = jnp.zeros_like(shared)
-    none = zero if clips is None else jnp.zeros_like(clips.longer)
+    none = zero if clip is None else jnp.zeros_like(clip)
     if keeps:  # what clients send beside their models, if anything
         first = jax.tree.map(lambda leaf: leaf[0], grouped)
         work = partial(vectorise, visit)
@@ -248,12 +299,34 @@ def advance_round(
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), sent)
         none = none if sent is None else nothing
     (total, beside), later = lax.scan(group, (zero, none), grouped)
+    return total, beside, jax.tree.map(lambda new: new.reshape(-1, *new.shape[2:]), later)
+
+
+train_part = partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)(train_cohort)
+
+
+def finish_round(
+    program: Program,
+    rates: Rates,
+    private: Any,
+    shared: Array,
+    memory: Memory | None,
+    clips: Clips | None,
+    slots: Array | None,
+    shares: Array,
+    added: tuple[Array, Array] | None,
+    found: CohortSum,
+) -> tuple[Array, Memory | None, Clips | None]:
+    """The server's part of a round of one seed, given what its cohort found."""
+    total, beside, later = found
+    zero = jnp.zeros_like(shared)
     if clips is not None and added is not None:
         noise = (private.multiplier * clips.clip / private.cohort)[:, None, None] * added[0]
         members = (shares > 0).sum()
         adapted = private.adapt(clips.clip, members - beside, members, added[1], jnp.exp)
         clips = Clips(adapted, clips.sent + members, clips.longer + beside)
         total, beside = total + noise, zero
+    common = None if memory is None else memory.server
     portion: Any = None if memory is None else memory.portion
 
     def update(
@@ -266,8 +339,9 @@ def advance_round(
         return moved, None, clips
 
     def put(leaf: Array, new: Array) -> Array:
-        return leaf.at[:, slots].set(jnp.moveaxis(new.reshape(len(drawn), *new.shape[2:]), 0, 1))
+        return leaf.at[:, slots].set(jnp.moveaxis(new, 0, 1))
 
+    keeps = bound_stage(program, {}).keeps_client()
     clients = jax.tree.map(put, memory.clients, later) if keeps else memory.clients
     return moved, Memory(clients, common, memory.portion), clips
 
