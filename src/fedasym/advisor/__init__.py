@@ -112,7 +112,7 @@ from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
-from fedasym.data.shards import ShardedFederation
+from fedasym.data.shards import ShardedFederation, check_in_memory
 from fedasym.data.splits import TRAIN
 from fedasym.exact.classes import ClassFit, fit_classes, refuse_classes
 from fedasym.exact.estimators import fit as fit_linear
@@ -641,11 +641,6 @@ def fit(
             " train instead"
         )
     free = federation.intercept if intercept is None else flag("intercept", intercept)
-    rows = np.flatnonzero(federation.split == TRAIN)
-    names = np.empty(len(federation.clients), dtype=object)
-    names[:] = federation.clients
-    owners = names[federation.owner[rows]].tolist()
-    X = np.asarray(federation.features[rows], float)
     named, recipe = federation.names, federation.recipe
     if federation.classes is not None:
         if ridge is not None:
@@ -653,7 +648,12 @@ def fit(
                 "ridge is given, but the labels are classes: their variances are estimated; leave"
                 " it out"
             )
-        labels = federation.labels[rows]
+        check_in_memory(federation, "models of classes are fitted")
+        rows = np.flatnonzero(federation.split == TRAIN)
+        names = np.empty(len(federation.clients), dtype=object)
+        names[:] = federation.clients
+        owners = names[federation.owner[rows]].tolist()
+        X, labels = np.asarray(federation.features[rows], float), federation.labels[rows]
         options: dict[str, Any] = {"personal": federation.personal, "intercept": free}
         found = fit_classes(algorithm, X, labels, owners, classes=federation.classes, **options)
         return Model(found, named, recipe, explain_class_choice(found))
@@ -664,15 +664,7 @@ def fit(
         why = expected if ridge is None else ""  # what is expected is so with the estimated ridges
     if ridge is not None:
         check_has_ridge(chosen)
-    model = fit_linear(
-        chosen,
-        X,
-        federation.labels[rows, 0],
-        owners,
-        ridge=ridge,
-        intercept=free,
-        personal=federation.personal,
-    )
+    model = fit_linear(chosen, federation, ridge=ridge, intercept=free)
     return Model(model, named, recipe, why)
 
 

@@ -33,10 +33,12 @@ from numpy.typing import NDArray
 from fedasym.core.errors import InvalidInput, UnreadableFile, import_package, path_of
 from fedasym.core.numbers import plural, whole
 from fedasym.core.runtime import PART, flush, refuse_unwritable
-from fedasym.data.federation import Federation, Samples, client_places
+from fedasym.data.federation import Federation, Samples, check_single, client_places
 from fedasym.data.files import KEY, feature_notes, read_feature_notes
 from fedasym.data.samples import check_feature_notes, identities_of
 from fedasym.data.splits import SPLITS, TRAIN, code_of
+from fedasym.exact.clients import Client
+from fedasym.exact.storage import StoredClients
 
 FORMAT = "fedasym shards 1"
 MANIFEST, INDEX = "federation.json", "clients.parquet"
@@ -263,6 +265,17 @@ class ShardedFederation(Federation):
             intercept=self.intercept,
             recipe=self.recipe,
         )
+
+    def training_clients(self, intercept: bool) -> StoredClients:
+        """Each client with training samples as exact fits take it, read when it is looked at."""
+        check_single(self)
+        trains = self.counts("train")
+
+        def read(places: NDArray[np.intp]) -> list[Client]:
+            return list(self.take(places).training_clients(intercept))
+
+        ends, places = np.array(self.block_ends()), np.flatnonzero(trains)
+        return StoredClients(read, self.clients, trains.astype(float), ends, places)
 
     def block_ends(self, clients: int | None = None, most: int = BLOCK_BYTES) -> list[int]:
         """Where blocks of clients end: at most so many clients and bytes, and one client at least.
