@@ -446,16 +446,18 @@ class Federation:
             found.append(Client.of(name, append_ones(x, intercept), y))
         return found
 
-    def save(self, path: str | Path, shards: int | None = None) -> Path:
-        """Write to a .safetensors or .parquet file, or to a new folder in so many shards; whole or
-        not at all. Returns where it is.
+    def save(
+        self, path: str | Path, shards: int | None = None, layout: str = "safetensors"
+    ) -> Path:
+        """Write to a .safetensors or .parquet file, or to a new folder in so many shards, of which
+        `layout` says the kind; whole or not at all. Returns where it is.
         """
         if shards is None:
             return files.write_federation(vars(self), Path(path))
         from fedasym.data.shards import write_shards
 
         each = -(-len(self) // whole("shards", shards, least=1))
-        return write_shards([self], path, clients=each)
+        return write_shards([self], path, clients=each, layout=layout)
 
     @classmethod
     def of_checked(cls, **fields: Any) -> Federation:

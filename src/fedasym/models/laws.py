@@ -19,9 +19,10 @@ Gaussian within clients, about client means that are Gaussian too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -46,6 +47,7 @@ LEAST_CELL = 0.05  # a cell that is nearly all of its class says nothing of how 
 DISTINCT = 3.0  # standard errors by which two laws differ
 FARTHER = 0.1  # and the share of squared distances from the class mean
 LEAST_LAW = 50  # held-out samples that make a law
+MOST_RESAMPLED = 2**25  # numbers in coordinates that are kept to be resampled
 BALANCING = 30  # turns in which shares are scaled to the classes' total, and to one
 LOG_TOTAL = (-6.0, 9.0)  # range of the logarithm of a Dirichlet law's total
 
@@ -215,6 +217,11 @@ class SampleSums:
         return right, self.wrong_moment - cross - cross.T + middle
 
 
+def add_up(one: Any, other: Any) -> Any:
+    """The sum of two messages, or arrays, of one kind."""
+    return one + other if isinstance(one, np.ndarray) else add_sums([one, other])
+
+
 def add_sums(parts: Sequence[Any]) -> Any:
     """The sum of messages of one kind, field by field."""
     names = [each.name for each in fields(parts[0])]
@@ -313,6 +320,32 @@ class Scales:
     rest: float = 1.0
 
 
+class ClassRows(NamedTuple):
+    """Samples of some clients, so many: features, codes of so many classes, owners from 0, and
+    which a network may have trained on.
+    """
+
+    x: Rows
+    codes: Codes
+    owner: Owner
+    train: NDArray[np.bool_]
+    clients: int
+    classes: int
+
+    def cells(self, kind: Any) -> CellMeans:
+        """Means of the training samples of each client and class."""
+        train = self.train
+        rows = self.x[train].astype(kind)
+        return CellMeans.of(rows, self.codes[train], self.owner[train], self.classes)
+
+    def count_classes(self) -> NDArray[np.intp]:
+        """Samples (clients, classes)."""
+        found = np.bincount(
+            self.owner * self.classes + self.codes, minlength=self.clients * self.classes
+        )
+        return found.reshape(self.clients, self.classes)
+
+
 @dataclass(frozen=True, eq=False)
 class ClassLaws:
     """The laws of classes: z = (x - mean) turn. sums: by client, what the powers of the effects are
@@ -337,39 +370,49 @@ class ClassLaws:
 
     @classmethod
     def of(
-        cls,
-        features: Rows,
-        codes: Codes,
-        owner: Owner,
-        train: NDArray[np.bool_],
-        classes: int,
-        resampled: bool,
-    ) -> ClassLaws:
-        """Estimated from all clients' samples; train: which of them a network may have seen."""
-        kind = np.float32 if features.size > 10**6 else np.float64
-        cells = CellMeans.of(features[train].astype(kind), codes[train], owner[train], classes)
-        frame = Frame.of(cells.sums)
-        centred = (features - frame.mean.astype(kind)).astype(kind)
-        distances = frame.measure_distances(centred, codes, train)
-        z = centred @ frame.turn.astype(kind)
-        del centred
-        nearest = find_nearest(z, frame.means, frame.known)
-        samples = [
-            SampleSums.of(z[rows], codes[rows], nearest[rows], classes) for rows in (train, ~train)
-        ]
-        kept: list[tuple[Rows, Codes]] = []
+        cls, blocks: Callable[[], Iterator[ClassRows]], shape: tuple[int, int], resampled: bool
+    ) -> tuple[ClassLaws, NDArray[np.intp]]:
+        """Estimated from all clients' samples, in two looks at blocks of clients, one block after
+        the other; and counts (clients, classes). shape: (samples, features) of all. resampled: keep
+        coordinates of samples, of some that are evenly spread where they are very many.
+        """
+        kind: Any = np.float32 if shape[0] * shape[1] > 10**6 else np.float64
+        frame = Frame.of(reduce(add_up, (rows.cells(kind).sums for rows in blocks())))
+        every = -(-shape[0] * frame.rank // MOST_RESAMPLED)
+        total: tuple[Any, ...] = ()
+        kept: list[tuple[Rows, Codes, NDArray[np.bool_]]] = []
+        counts, by_client = [], []
+        seen = 0
+        for rows in blocks():
+            codes, train = rows.codes, rows.train
+            centred = (rows.x - frame.mean.astype(kind)).astype(kind)
+            distances = frame.measure_distances(centred, codes, train)
+            z = centred @ frame.turn.astype(kind)
+            nearest = find_nearest(z, frame.means, frame.known)
+            first, second = (
+                SampleSums.of(z[part], codes[part], nearest[part], rows.classes)
+                for part in (train, ~train)
+            )
+            effects = rows.cells(kind).measure_effects(frame, rows.clients)
+            by_client.append(effects.by_client)
+            counts.append(rows.count_classes())
+            parts = (first, second, replace(effects, by_client=np.zeros(())), distances)
+            total = tuple(map(add_up, total, parts)) or parts
+            if resampled:
+                some = np.arange(-seen % every, len(codes), every)
+                about = z[some, : frame.rank] - frame.means[codes[some], : frame.rank].astype(kind)
+                kept.append((about.astype(np.float32), codes[some], train[some]))
+                seen += len(codes)
+        *samples, effects, distances = total
+        apart: list[tuple[Rows, Codes]] = []
         if resampled:
-            apart = [train, ~train] if are_distinct(distances, classes) else [train | True]
-            for rows in apart:
-                about = z[rows, : frame.rank] - frame.means[codes[rows], : frame.rank].astype(kind)
-                kept.append((about, codes[rows]))
-        del z
-        clients = int(owner.max()) + 1
-        counts = np.bincount(owner * classes + codes, minlength=clients * classes)
-        effects = cells.measure_effects(frame, clients)
-        return cls.from_sums(
-            frame, samples, distances, effects, counts.reshape(clients, classes), kept
-        )
+            about, codes, train = map(np.concatenate, zip(*kept, strict=True))
+            distinct = are_distinct(distances, len(frame.class_sizes))
+            for part in (train, ~train) if distinct else (train | True,):
+                apart.append((about[part], codes[part]))
+        effects = replace(effects, by_client=np.concatenate(by_client))
+        every_count = np.concatenate(counts)
+        return cls.from_sums(frame, samples, distances, effects, every_count, apart), every_count
 
     @classmethod
     def from_sums(
