@@ -34,11 +34,11 @@ from fedasym.advisor.class_predictions import (
     predict_class_accuracies,
 )
 from fedasym.advisor.class_statistics import Probes
-from fedasym.advisor.data import Classes, read_classes
+from fedasym.advisor.data import Classes, read_classes, spread_places
 from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.moments import AxisVariances
 from fedasym.advisor.predictions import Prediction, is_average_or_alone, stage_ridge
-from fedasym.advisor.statistics import SizeGroups, Summary, spread_places
+from fedasym.advisor.statistics import SizeGroups, Summary
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads

@@ -22,9 +22,10 @@ Gaussian within clients, about client means that are Gaussian too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -54,6 +55,7 @@ DIRECTIONS = 2000  # that shapes are made of
 MOST_SHAPED = 100  # directions of one shape: more are hardly told from all
 LEAST_ROOM = 0.1  # of a covariance that has seen hardly more samples than directions
 LEAST_LAW = 50  # held-out samples that make a law
+MOST_RESAMPLED = 2**25  # numbers in coordinates that are kept to be resampled
 BALANCING = 30  # turns in which shares are scaled to the classes' total, and to one
 LOG_TOTAL = (-6.0, 9.0)  # range of the logarithm of a Dirichlet law's total
 
@@ -223,6 +225,11 @@ class SampleSums:
         return right, self.wrong_moment - cross - cross.T + middle
 
 
+def add_up(one: Any, other: Any) -> Any:
+    """The sum of two messages, or arrays, of one kind."""
+    return one + other if isinstance(one, np.ndarray) else add_sums([one, other])
+
+
 def add_sums(parts: Sequence[Any]) -> Any:
     """The sum of messages of one kind, field by field."""
     names = [each.name for each in fields(parts[0])]
@@ -326,6 +333,32 @@ class Scales:
     rest: float = 1.0
 
 
+class ClassRows(NamedTuple):
+    """Samples of some clients, so many: features, codes of so many classes, owners from 0, and
+    which a network may have trained on.
+    """
+
+    x: Rows
+    codes: Codes
+    owner: Owner
+    train: NDArray[np.bool_]
+    clients: int
+    classes: int
+
+    def cells(self, kind: Any) -> CellMeans:
+        """Means of the training samples of each client and class."""
+        train = self.train
+        rows = self.x[train].astype(kind)
+        return CellMeans.of(rows, self.codes[train], self.owner[train], self.classes)
+
+    def count_classes(self) -> NDArray[np.intp]:
+        """Samples (clients, classes)."""
+        found = np.bincount(
+            self.owner * self.classes + self.codes, minlength=self.clients * self.classes
+        )
+        return found.reshape(self.clients, self.classes)
+
+
 @dataclass(frozen=True, eq=False)
 class ClassLaws:
     """The laws of classes: z = (x - mean) turn.
@@ -357,33 +390,45 @@ class ClassLaws:
 
     @classmethod
     def of(
-        cls,
-        features: Rows,
-        codes: Codes,
-        owner: Owner,
-        train: NDArray[np.bool_],
-        classes: int,
-        resampled: bool,
-    ) -> ClassLaws:
-        """Estimated from all clients' samples; train: which of them a network may have seen."""
-        kind = np.float32 if features.size > 10**6 else np.float64
-        cells = CellMeans.of(features[train].astype(kind), codes[train], owner[train], classes)
-        frame = Frame.of(cells.sums)
-        centred = (features - frame.mean.astype(kind)).astype(kind)
-        distances = frame.measure_distances(centred, codes, train)
-        z = centred @ frame.turn.astype(kind)
-        del centred
-        parts = frame.read_samples(z, codes, owner, train)
-        del z
-        samples = [frame.add_samples(*part) for part in parts]
-        shapes = ShapeSums.of(parts[0][0][:, frame.rank :], codes[train], owner[train], classes)
-        kept = [(rows[:, : frame.rank], kinds) for rows, kinds in parts] if resampled else []
-        clients = int(owner.max()) + 1
-        counts = np.bincount(owner * classes + codes, minlength=clients * classes)
-        effects = cells.measure_effects(frame, clients)
-        return cls.from_sums(
-            frame, samples, distances, effects, shapes, counts.reshape(clients, classes), kept
-        )
+        cls, blocks: Callable[[], Iterator[ClassRows]], shape: tuple[int, int], resampled: bool
+    ) -> tuple[ClassLaws, NDArray[np.intp]]:
+        """Estimated from all clients' samples, in two looks at blocks of clients, one block after
+        the other; and counts (clients, classes). shape: (samples, features) of all. resampled: keep
+        coordinates of samples, of some that are evenly spread where they are very many.
+        """
+        kind: Any = np.float32 if shape[0] * shape[1] > 10**6 else np.float64
+        frame = Frame.of(reduce(add_up, (rows.cells(kind).sums for rows in blocks())))
+        every = -(-shape[0] * frame.rank // MOST_RESAMPLED)
+        total: tuple[Any, ...] = ()
+        kept: tuple[list[tuple[Rows, Codes]], list[tuple[Rows, Codes]]] = ([], [])
+        counts, by_client = [], []
+        seen = [0, 0]
+        for rows in blocks():
+            codes, owner, train = rows.codes, rows.owner, rows.train
+            centred = (rows.x - frame.mean.astype(kind)).astype(kind)
+            distances = frame.measure_distances(centred, codes, train)
+            z = centred @ frame.turn.astype(kind)
+            del centred
+            parts = frame.read_samples(z, codes, owner, train)
+            del z
+            first, second = (frame.add_samples(*part) for part in parts)
+            rest = parts[0][0][:, frame.rank :]
+            shapes = ShapeSums.of(rest, codes[train], owner[train], rows.classes)
+            effects = rows.cells(kind).measure_effects(frame, rows.clients)
+            by_client.append(effects.by_client)
+            counts.append(rows.count_classes())
+            sums = (first, second, replace(effects, by_client=np.zeros(())), shapes, distances)
+            total = tuple(map(add_up, total, sums)) or sums
+            for place, (about, kinds) in enumerate(parts if resampled else ()):
+                some = np.arange(-seen[place] % every, len(kinds), every)
+                kept[place].append((about[some, : frame.rank].astype(np.float32), kinds[some]))
+                seen[place] += len(kinds)
+        *samples, effects, shapes, distances = total
+        effects = replace(effects, by_client=np.concatenate(by_client))
+        every_count = np.concatenate(counts)
+        apart = [tuple(map(np.concatenate, zip(*part, strict=True))) for part in kept if part]
+        laws = cls.from_sums(frame, samples, distances, effects, shapes, every_count, apart)
+        return laws, every_count
 
     @classmethod
     def from_sums(
