@@ -23,7 +23,7 @@ from fedasym.algorithms.stages import ServerStage, Stage
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import pool_shares
 from fedasym.data.federation import Federation
-from fedasym.data.shards import check_in_memory
+from fedasym.data.shards import check_in_memory, map_blocks
 from fedasym.data.splits import PERSONAL, START, TEST, TRAINING, Integers, Words, mix_hash
 from fedasym.exact.outputs import GramSums
 from fedasym.exact.penalties import covariance_powers
@@ -323,11 +323,13 @@ def own_head(
 
 def pooled_shares(federation: Federation, protocol: Protocol) -> Head:
     """The shares of the classes among all training samples."""
-    counts = [
-        class_counts(block, np.flatnonzero(block.split == 0), protocol.count_padding)
-        for block in federation.blocks()
-    ]
+    counts = list(map_blocks(federation, training_counts, protocol.count_padding))
     return pool_shares(np.sum(counts, axis=0))
+
+
+def training_counts(federation: Federation, padding: bool) -> Head:
+    """How many training samples (or positions) have each class."""
+    return class_counts(federation, np.flatnonzero(federation.split == 0), padding)
 
 
 def class_counts(federation: Federation, rows: Integers, padding: bool) -> Head:

@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from fedasym.advisor import advise, advise_sums
 from fedasym.advisor.advice import Advice
 from fedasym.advisor.class_statistics import FIRM_RIDGE, probe_ratios
-from fedasym.advisor.data import LEAST_CLIENTS, ClientData, Coding, federation_parts, position_parts
+from fedasym.advisor.data import LEAST_CLIENTS, ClientData, Coding, check_one_output, position_parts
 from fedasym.advisor.federated import (
     GROUPS,
     PAIR_ROOM,
@@ -331,7 +331,9 @@ def training_data(
     numbers, without what each client's own intercept explains.
     """
     classes = federation.task == "classification"
-    found = position_parts(federation) if classes else federation_parts(federation)
+    if not classes:
+        check_one_output(federation)
+    found = position_parts(federation)
     levelled = not classes and bool(context.run_config.get("intercept", True))
     parts = tuple(part for part in found if part.train.size > levelled)
     alive = np.ones(federation.dimension, bool) if live is None else live
