@@ -44,9 +44,14 @@ def regression_page(advice: Advice) -> str:
     else:
         parts += ["", *gainer_lines(advice)]
     parts += doubt_lines(advice)
-    parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    parts += ["", fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")]
     parts += bytes_lines(advice.sent) if advice.statistics is None else []
     return "\n".join(parts)
+
+
+def proof_heading(advice: Advice) -> str:
+    """Of the experiment, which has no privacy."""
+    return "To prove this wrong" + ", without privacy" * (advice.privacy is not None)
 
 
 def statistics_sentence(advice: Advice, spent: NoisedStatistics) -> str:
@@ -242,7 +247,7 @@ def class_page(advice: Advice) -> str:
         *bytes_lines(advice.sent),
     ]
     parts += doubt_lines(advice)
-    parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    parts += ["", fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")]
     parts += [f"  {line}" for line in advice.confirm.snippet.splitlines()]
     return "\n".join(parts)
 
