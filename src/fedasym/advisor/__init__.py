@@ -274,7 +274,14 @@ def advise_samples(
     numbers = read_clients(data, y, clients)
     with few_threads(numbers.dimension):
         if are_few(numbers, free):
-            beside = [each for each in beside if not every or has_filters(each)]
+            other = [each for each in beside if not has_filters(each)]
+            if other and not every:
+                raise NoFormula(
+                    f"{other[0].name}: with so few features ({numbers.dimension}) advice takes"
+                    " algorithms of one server weight and one client filter; fit this one with"
+                    " fa.linear.fit, or measure it with fa.train"
+                )
+            beside = [each for each in beside if each not in other]
             return advise_mixed(numbers, *named, free, notes, beside)
         return advise_regression(numbers, free, beside)
 
