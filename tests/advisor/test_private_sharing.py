@@ -1,6 +1,8 @@
 """Advice under a privacy budget: whether sharing pays, and from how many clients on."""
 
 import json
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -36,6 +38,20 @@ def test_a_tight_budget_among_few_clients_makes_sharing_too_dear(few, tight):
     loose = fa.advise(few, privacy=fa.Privacy(epsilon=8))
     assert loose.recommended == "rtfa"
     assert loose.privacy.plain < loose.privacy.loss < tight.privacy.loss
+    # noise in the shared model is more displacement: its best ridge is smaller, as after rounds
+    about, world = loose.privacy, loose.population.world
+    world = replace(world, optimum_power=world.shift_power)
+    told = {
+        name: getattr(about, name) for name in ("rounds", "cohort", "local_steps", "server_step")
+    }
+    told |= {"clients": 20, "dimension": 40}
+    noise = fa.Privacy(noise_multiplier=about.noise_multiplier, clip=about.clip)
+    private = fa.rounds(world, "rtfa", privacy=noise, **told)
+    tried = product((4, 16, 64), (5, 50))
+    paths = (fa.rounds(world, "rtfa", **told | {"rounds": R, "local_steps": K}) for R, K in tried)
+    part = float(private.ridge[-1] / min(paths, key=lambda path: path.final).ridge[-1])
+    assert 0 < part < 1
+    assert loose.ridge == pytest.approx(part * plain.predictions["rtfa"].ridge, rel=1e-6)
 
 
 def test_from_the_number_that_is_said_on_sharing_pays(tight):

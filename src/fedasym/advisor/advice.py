@@ -541,6 +541,9 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     if advice.recommended in PAPER and PAPER[advice.recommended].shares_nothing:
         chosen = advice.recommended
     ridge = advice.ridge if chosen == advice.recommended else advice.predictions[chosen].ridge
+    if chosen == best and ridge is not None and cell.ridge is not None and free.ridge:
+        # about a shared model with noise the best is smaller; those of squares are no logistic ones
+        ridge = None if classes else ridge * cell.ridge / free.ridge
     return replace(advice, recommended=chosen, ridge=ridge, privacy=found)
 
 

@@ -86,8 +86,7 @@ def regression_sentence(advice: Advice) -> str:
     told = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in others]
     text += f", {', '.join(told)}." if told else "."
     if advice.privacy is not None:
-        told = advice.privacy.describe(lambda loss: three_digits(loss + advice.floor))
-        return f"{text} {told}"
+        return f"{text} {advice.privacy.describe(lambda loss: three_digits(loss + advice.floor))}"
     if advice.steps is not None:
         text += f" {stopping_sentence(advice)}"
     return text
@@ -273,6 +272,7 @@ def class_sentence(advice: Advice) -> str:
     if about is not None:
         heads = "least-squares heads on one-hot labels, "
         text += f" {about.describe(lambda wrong: percent_text(1 - wrong), heads)}"
+        text += " Validation chooses the ridge." if advice.ridge is None else ""
     elif advice.steps is not None:
         text += f" {epochs_sentence(advice.steps)}"
     elif advice.predictions["rtfa"].contradicted:
