@@ -25,6 +25,7 @@ NO_FINITE_ERROR = (
     " take one with a ridge, or stop early."
 )
 RANKING_AID = "Take this as a ranking aid: see the doubts on the levels."
+HEADS = "least-squares heads on one-hot labels, "  # those that a privacy budget is predicted for
 RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
 
 
@@ -270,8 +271,7 @@ def class_sentence(advice: Advice) -> str:
     apart = [f"{points_apart(best, others[name])} {name}" for name in RIVALS if name in others]
     text += f", {' and '.join(apart)}." if apart else "."
     if about is not None:
-        heads = "least-squares heads on one-hot labels, "
-        text += f" {about.describe(lambda wrong: percent_text(1 - wrong), heads)}"
+        text += f" {about.describe(lambda wrong: percent_text(1 - wrong), HEADS)}"
         text += " Validation chooses the ridge." if advice.ridge is None else ""
     elif advice.steps is not None:
         text += f" {epochs_sentence(advice.steps)}"
@@ -361,7 +361,11 @@ def scored_sentence(advice: Advice) -> str:
         if name != advice.recommended and (row := advice.predictions[name])
     ]
     scores = f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)}"
-    return f"Use {advice.recommended}: " + ", ".join([f"{scores} on held-out folds", *told]) + "."
+    text = ", ".join([f"{scores} on held-out folds", *told])
+    if advice.privacy is None:
+        return f"Use {advice.recommended}: {text}."
+    cost = advice.privacy.describe(lambda wrong: f"{1 - wrong:.1%}", HEADS)
+    return f"Use {advice.recommended}: without privacy {text}. {cost}"
 
 
 def score_page(advice: Advice) -> str:
@@ -383,7 +387,7 @@ def score_page(advice: Advice) -> str:
         lines.append(f"{mark} {row.algorithm:<13}{lost}{right}")
     if advice.gain is not None:
         lines += ["", fill_lines(advice.gain.sentence, "")]
-    check = fill_lines(f"To prove this wrong: {advice.confirm}", "")
+    check = fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")
     return "\n".join([*lines, *doubt_lines(advice), "", check])
 
 
