@@ -327,7 +327,7 @@ def write_app(
     what = import_beside(what) if isinstance(what, str) else what
     algorithm = None if what == ADVISE else algorithm_to_deploy(what)
     if algorithm is not None and algorithm.name.endswith(")"):
-        algorithm, told = split_settings(algorithm)
+        algorithm, told = separate_settings(algorithm)
         rules = told | dict(rules or {})
     name = ADVISE if algorithm is None else algorithm.name
     if algorithm is not None:
@@ -396,10 +396,10 @@ def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     return find_algorithm(find(what, others=[ADVISE]))
 
 
-def split_settings(algorithm: Algorithm) -> tuple[Algorithm, dict[str, Any]]:
+def separate_settings(algorithm: Algorithm) -> tuple[Algorithm, dict[str, Any]]:
     """One with settings in parentheses as the package's own, and the config that says them.
 
-    >>> chosen, told = split_settings(find("fedavg(local_steps=20)"))
+    >>> chosen, told = separate_settings(find("fedavg(local_steps=20)"))
     >>> chosen.name, told
     ('local_sgd', {'local-steps': 20})
     """
