@@ -1,9 +1,7 @@
-"""What Ray costs and what it gives: pieces per second with 1, 2 and 4 workers, the overhead of a
-piece, and a million clients on paper.
+"""What Ray costs and what it gives where pieces go to workers: pieces per second with 1, 2 and 4
+workers, the overhead of a piece, and the memory of a worker.
 
-    python benchmarks/ray_scale.py             # everything: about four minutes on two cores python
-    benchmarks/ray_scale.py --paper     # the arithmetic of a million clients, after one short
-    measurement
+    python benchmarks/ray_scale.py             # about four minutes on two cores
 
 Pieces that wait take a core from nobody, so that they show what Ray and the driver add; pieces that
 train show what is left of it where cores are few. Every worker has one thread.
@@ -11,7 +9,6 @@ train show what is left of it where cores are few. Every worker has one thread.
 
 from __future__ import annotations
 
-import argparse
 import os
 import resource
 import tempfile
@@ -23,19 +20,17 @@ from typing import Any, NamedTuple
 import numpy as np
 
 import fedasym as fa
-from fedasym.deploy import LIBRARY, Ray
-from fedasym.deploy.ray import COPIES, Task, compute_rows, join_cluster, open_pool, portable_data
+from fedasym.deploy import Ray
+from fedasym.deploy.ray import Task, compute_rows, join_cluster, open_pool, portable_data
 from fedasym.experiments import plan
 from fedasym.experiments.execution import Worker
-from fedasym.experiments.fields import Record, record_data
+from fedasym.experiments.fields import record_data
 from fedasym.experiments.folder import RunFolder
 
 WAIT = 0.05  # seconds of a piece that waits
 SEEDS = 40
 TRAINED = {"rounds": 150, "evaluate_every": 150, "local_steps": 5, "personal_epochs": 2}
-MILLION, SEEDS_ON_PAPER = 1_000_000, 11
-SHAPE: dict[str, Any] = {"samples": 100, "dimension": 100, "classes": 10}  # of each client on paper
-NETWORK = 10e9 / 8  # bytes a second
+SHAPE: dict[str, Any] = {"samples": 100, "dimension": 100, "classes": 10}  # of each large client
 
 
 class Row(NamedTuple):
@@ -144,18 +139,17 @@ def measured(home: Path) -> None:
 
 
 class Speed(NamedTuple):
-    """One worker on clients of the shape on paper."""
+    """One worker on a few large clients."""
 
     joining: float  # seconds until the cluster is there
     starting: float  # until its first worker begins to train
     compiling: float  # what the first piece takes longer than the second
-    rate: float  # gradients a second
 
 
 def speed(home: Path) -> Speed:
-    """Measure one core on a federation of the same shape with fewer clients."""
+    """Measure one worker, from nothing."""
     data = fa.datasets.synthetic(task="classification", clients=500, seed=1, **SHAPE)
-    record, walls, took, work = record_data(data, ()), list[float](), list[float](), 0.0
+    record, walls, took = record_data(data, ()), list[float](), list[float]()
     begun = time.monotonic()
     with join_cluster(Ray(workers=1), data.features.nbytes):
         joining = time.monotonic() - begun
@@ -167,8 +161,7 @@ def speed(home: Path) -> Speed:
             held = RunFolder(home / "rate").piece(piece.key(record))
             assert held is not None
             took.append(held.made["seconds"])
-            work = plan.estimate_work(piece, record)
-    return Speed(joining, walls[0] - took[0], took[0] - took[1], work / took[1])
+    return Speed(joining, walls[0] - took[0], took[0] - took[1])
 
 
 def one_piece(seed: int) -> tuple[plan.Piece, fa.Experiment]:
@@ -217,54 +210,15 @@ def on_memory(few: tuple[int, int], many: tuple[int, int]) -> None:
     print(f"A worker peaks at {small} of data, and at {large}: {copies}.")
 
 
-def on_paper(rate: float) -> None:
-    """Print what a million clients cost in time, memory and traffic; rate: gradients a second of a
-    core.
-    """
-    told = fa.Experiment(name="paper", algorithms=["ftfa"], grid={}).settings.model_dump()
-    n, d, k = SHAPE["samples"], SHAPE["dimension"], SHAPE["classes"]
-    record = Record("", "", "", {}, "classification", [], [int(0.8 * n)] * MILLION, {}, d, k)
-    shared, personal = plan.count_planned_steps("ftfa", told, record)
-    cohort, tests = plan.cohort_of(told, record), told["rounds"] // told["evaluate_every"] + 1
-    batches = personal // (told["personal_epochs"] * MILLION)
-    total = shared + tests * personal
-    data, rows, model = MILLION * n * (4 * d + 17), MILLION * 6 * 8, 4 * d * k
-    memory = LIBRARY + COPIES * data
-    hours, last = total / rate / 3600, (shared + personal) / rate / 3600
-    wire = told["rounds"] * cohort * 2 * model
-    print(
-        f"""m = {MILLION:,} clients of n = {n} samples, d = {d}, {k} classes; FTFA with the paper's settings, one seed is one piece:
-shared model  {told["rounds"]} rounds x {cohort} clients x {told["local_steps"]} steps = {shared:,} gradients, whatever m is
-personal      {tests} tests x {told["personal_epochs"]} epochs x m x {batches} batches = {tests * personal:,} gradients
-time          {total:,} / {rate:,.0f} a second (measured, one core) = {hours:.2f} hours; tested once, at the end: {last:.2f}
-data          m x n x (4 d + 17) bytes = {data / 1e9:.1f} GB in the memory of each node, once
-memory        {LIBRARY / 1e9:.1f} + {COPIES} x {data / 1e9:.1f} = {memory / 1e9:.0f} GB for each worker
-traffic       {data / 1e9:.1f} GB to each node, {data / NETWORK:.0f} s at 10 Gbit/s; back m x 6 x 8 bytes = {rows / 1e6:.0f} MB a piece
-federated     {told["rounds"]} rounds x {cohort} clients x 2 x 4 d {k} bytes = {wire / 1e6:.0f} MB, and m x 4 d {k} bytes = {MILLION * model / 1e9:.0f} GB for each test
-{SEEDS_ON_PAPER} seeds      {SEEDS_ON_PAPER} workers, {hours:.2f} hours, {SEEDS_ON_PAPER} x {memory / 1e9:.0f} GB = {SEEDS_ON_PAPER * memory / 1e12:.1f} TB over all nodes"""
-    )
-
-
 def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--paper", action="store_true", help="the million clients alone")
-    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as home:
-        found = speed(
-            Path(home)
-        )  # clusters first, since JAX's threads, once they are here, do not like forks
-        peaks = None if options.paper else (peak(50), peak(5000))
-        if not options.paper:
-            measured(Path(home))
-            times = (
-                f"{found.joining:.0f} s for a cluster of this machine, {found.starting:.0f} s for a"
-                " worker"
-            )
-            print(f"Starting took {times}, {found.compiling:.0f} s for compiling a first piece.\n")
-        on_paper(found.rate)
-        if peaks is not None:
-            print()
-            on_memory(*peaks)
+        # clusters first, since JAX's threads, once they are here, do not like forks
+        found = speed(Path(home))
+        peaks = peak(50), peak(5000)
+        measured(Path(home))
+    times = f"{found.joining:.0f} s for a cluster of this machine, {found.starting:.0f} s for a"
+    print(f"Starting took {times} worker, {found.compiling:.0f} s for compiling a first piece.\n")
+    on_memory(*peaks)
 
 
 if __name__ == "__main__":

@@ -19,12 +19,13 @@ from flwr.server.workflow import SecAggPlusWorkflow
 
 import fedasym as fa
 from fedasym import cli
+from fedasym.data.roles import Role
 from fedasym.deploy.flower import digest_app, digest_archive, digest_files, write_app
 from fedasym.deploy.flower.grid import AppGuard, import_app, read_app, start_node
 from fedasym.deploy.flower.messages import Fault, NodeFault
 from fedasym.deploy.flower.nodes import load_clients, select_clients
 from fedasym.deploy.flower.policy import Policy
-from fedasym.deploy.flower.preparation import read_asked
+from fedasym.deploy.flower.preparation import Asked, read_asked
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead
 from fedasym.training import twin
@@ -255,6 +256,30 @@ def test_levels_and_classes_that_are_rare_on_a_node_do_not_leave_it(pupils, tmp_
     assert strategy.preparation.recipe.columns[0].other
 
 
+def test_no_cell_of_a_number_leaves_by_itself(tmp_path):
+    """Neither the largest one, nor one of a column where there are few, nor the first day."""
+    rows = 40
+    frame = pl.DataFrame(
+        {
+            "client": ["a", "b"] * (rows // 2),
+            "label": np.arange(rows) / 7,
+            "income": [918273.0, *np.arange(1.0, rows)],
+            "dose": [56473.5, *[None] * (rows - 1)],
+            "day": [f"2021-03-{5 + each % 9:02d}" for each in range(rows)],
+        }
+    )
+    file = tmp_path / "north.csv"
+    frame.with_columns(split=pl.lit("train")).write_csv(file)
+    place = {"data-path": str(file)}
+    config = {"features": "income,dose,day", "missing": "mean", "dates": "number"}
+    roles = {name: Role("number", None, True, fixed=True) for name in ("income", "dose", "day")}
+    told = json.loads(load_clients(place, config, Asked("sums", roles)).config["sums"])["numbers"]
+    assert not any(float(each) == 918273.0 for each in told["income"].values() if each is not None)
+    assert told["dose"] == {"count": 0, "missing": rows, "mean": 0, "squares": 0, "first": None}
+    first = np.datetime64("1970-01-01") + int(told["day"]["first"])
+    assert first == np.datetime64("2021-01-01")
+
+
 def test_a_server_cannot_ask_for_other_columns_by_its_recipe(pupils, tmp_path):
     files = deal(pupils, tmp_path)
     grid = seated(tmp_path, files)
@@ -359,7 +384,11 @@ def kept_heads(folder: Path, name: str) -> dict[str, np.ndarray]:
     return {file.name: SavedHead.load(file).head for file in files}
 
 
-@pytest.mark.parametrize("what", ["pfedme", f"{OWN}:remembering"], ids=["pfedme", "own"])
+@pytest.mark.parametrize(
+    "what",
+    ["pfedme", "ifca", "rtfa_directed", f"{OWN}:remembering"],
+    ids=["pfedme", "ifca", "directed", "own"],
+)
 def test_a_killed_run_goes_on_and_ends_bit_for_bit_as_an_unbroken_one(what, tmp_path):
     whole = federation(sizes=((6, 2, 2),) * 6)
     parts = [select_clients(whole, whole.clients[k::3]) for k in range(3)]
@@ -398,12 +427,12 @@ def test_a_killed_run_goes_on_and_ends_bit_for_bit_as_an_unbroken_one(what, tmp_
     *_, last = twin.run(
         found, whole, resolve_ridge(Settings(**settings), found), find_protocol("code"), seed=0
     )
-    np.testing.assert_allclose(again.head, last.shared, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(again.model, last.shared, rtol=0, atol=1e-12)
     for name, identity in zip(whole.clients, whole.identities, strict=True):
         file = next(each for each in own if f"{int(identity):016x}" in each)
         np.testing.assert_allclose(own[file], last.personal[name], rtol=0, atol=1e-12)
     done = Personalized(algorithm, grid.config | {"resume": True})
-    assert np.array_equal(done.train(grid).arrays["head"].numpy(), again.head)
+    assert np.array_equal(done.train(grid).arrays["head"].numpy(), again.model)
     with pytest.raises(fa.InvalidInput, match="is of a run with seed 0, and this one has 7"):
         Personalized(algorithm, grid.config | {"resume": True, "seed": 7}).train(grid)
 

@@ -18,20 +18,27 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from polars.testing import assert_frame_equal
 
 import fedasym as fa
 from fedasym.deploy.ray import CRASHES
-from fedasym.experiments.folder import LOST, RunFolder
+from fedasym.deploy.shards import ShardKeepers, ShardWorker
+from fedasym.experiments.execution import complete_run
+from fedasym.experiments.fields import record_data
+from fedasym.experiments.folder import LOST, RESUMED, RunFolder
+from fedasym.training.convergence import column_sizes
 
 from ..experiments.small import (
     TOML,
     command,
     environment,
+    flipped,
     frames,
     same_bits,
     times_computed,
     written,
 )
+from ..training.test_shard_keepers import HereCrew
 from .ray_host import QUIET
 from .ray_processes import LOOPBACK, at_work, ended, inside, listening, wait_until
 from .ray_warm import write_program
@@ -93,9 +100,9 @@ class Cluster:
 def variables(home) -> dict[str, str]:
     for name in ("cache", "tmp"):
         (home / name).mkdir()
-    return (
-        environment(home / "cache") | QUIET | {"TMPDIR": str(home / "tmp")}
-    )  # what the killed leave goes with the home
+    found = [str(Path(__file__).parents[2]), *filter(None, [os.environ.get("PYTHONPATH")])]
+    paths = {"PYTHONPATH": os.pathsep.join(found), "TMPDIR": str(home / "tmp")}
+    return environment(home / "cache") | QUIET | paths  # what the killed leave goes with the home
 
 
 @pytest.fixture(scope="module")
@@ -138,10 +145,12 @@ def started(cluster, variables, warm):
     """Start a driver that runs the small experiment on the cluster."""
     begun = []
 
-    def start(into: str | Path, *more: Any) -> subprocess.Popen[str]:
+    def start(
+        into: str | Path, *more: Any, experiment: str = "small.toml"
+    ) -> subprocess.Popen[str]:
         words = command(
             "run",
-            cluster.home / "small.toml",
+            cluster.home / experiment,
             "--into",
             into,
             "--on",
@@ -236,22 +245,83 @@ def test_workers_and_nodes_may_die_and_nodes_may_join(cluster, started, whole, t
     same_bits(tmp_path / "run", whole)
 
 
+SHARDS = """
+name = "shards"
+algorithms = ["ftfa"]
+grid = {}
+trials = { seeds = 1 }
+
+[data]
+file = "clients"
+
+[settings]
+rounds = 12
+evaluate_every = 4
+cohort = 5
+local_steps = 3
+personal_epochs = 2
+"""
+
+
+def test_shards_survive_a_worker_a_node_and_the_driver(cluster, started, whole, variables, warm):
+    """The bits of a run in which nobody died, the numbers of one process."""
+    home = cluster.home
+    drawn = fa.datasets.synthetic(
+        task="classification", clients=20, dimension=6, classes=3, aspect=0.3, seed=1
+    ).take(range(20))
+    drawn.save(home / "clients", shards=7)
+    shutil.copytree(home / "clients", home / "damaged")
+    shard = home / "damaged" / "shard-00004.safetensors"
+    shard.write_bytes(flipped(shard.read_bytes(), shard.stat().st_size - 200))
+    (home / "shards.toml").write_text(SHARDS)
+    tried = fa.Experiment.from_toml(home / "shards.toml")
+    node = cluster.told("add")
+    pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
+    words = ["-m", "tests.runtimes.ray_shards", cluster.address, "shards.toml", "kept"]
+    words.append(str(home / "damaged"))
+    driver = subprocess.Popen([warm, *words], env=variables, cwd=home, text=True, **pipes)
+    said = next(each for each in driver.stdout if each.startswith("the shard"))
+    with pytest.raises(fa.InvalidInput) as refused:
+        column_sizes(fa.Federation.open(home / "damaged"))
+    assert said.strip() == str(refused.value)
+    assert "node\n" in driver.stdout
+    assert cluster.told(f"remove {node}") == "gone"
+    driver.stdin.write("\n")
+    driver.stdin.flush()
+    _, told = driver.communicate(timeout=120)
+    assert driver.returncode == 137, told  # its stand-in says how it ended: by a kill
+    assert [re.search("its .* died", each)[0] for each in losses(home / "kept")] == [
+        "its worker died",
+        "its node died",
+    ]
+    finished(started(home / "kept", experiment="shards.toml"))
+    (resumed,) = [e.text for e in RunFolder(home / "kept").log() if e.event == RESUMED]
+    assert "goes on after round 8" in resumed
+    assert not [*(home / "kept" / "states").iterdir()]
+    opened = fa.Federation.open(home / "clients")
+    keepers = ShardKeepers(opened, HereCrew(opened, 1))
+    record = record_data(opened, ())
+    undisturbed = RunFolder.prepare(home / "undisturbed", tried, record)
+    complete_run(tried, ShardWorker(keepers, keepers.federation, record, undisturbed, None))
+    same_bits(home / "kept", home / "undisturbed")
+    here = fa.run(tried, opened, into=home / "here").trials
+    there = fa.Results.read(home / "kept").trials
+    assert_frame_equal(here, there, rel_tol=1e-6)
+
+
 @pytest.fixture(scope="module")
 def alone(home, variables) -> dict[str, Any]:
     """What a driver finds on a cluster of its own."""
     code = "from tests.runtimes.ray_alone import main; main()"
-    root = Path(__file__).parents[2]
     own = {
         name: value
         for name, value in variables.items()
         if name != "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"
     }
     own |= {"RAY_enable_worker_prestart": "0", "RAY_prestart_worker_first_driver": "0"}
-    found = [str(root), *filter(None, [os.environ.get("PYTHONPATH")])]
-    paths = {"PYTHONPATH": os.pathsep.join(found), "RAY_TMPDIR": str(home / "own")}
     done = subprocess.run(
         [sys.executable, "-c", code],
-        env=own | paths,
+        env=own | {"RAY_TMPDIR": str(home / "own")},
         cwd=home,
         capture_output=True,
         text=True,

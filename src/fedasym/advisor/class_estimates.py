@@ -36,10 +36,10 @@ from fedasym.advisor.class_statistics import (
     probe_ratios,
     view_client,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding, spread_places
 from fedasym.advisor.estimates import Estimates, draw_about
 from fedasym.advisor.moments import PROBE_VECTORS, fit_variances, probe_vectors, sum_across
-from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of, spread_places
+from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of
 from fedasym.advisor.structure import Profile, ProfileRecorder
 from fedasym.core.numbers import Array
 from fedasym.theory.classes.squared_labels import FAINT, LabelModel, Link

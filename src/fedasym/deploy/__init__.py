@@ -126,6 +126,8 @@ ROLES = {
     "read executor": ("fedasym.deploy", "read_executor"),
     "open pool for pieces": ("fedasym.deploy.ray", "open_pool"),
     "make crew": ("fedasym.deploy.ray", "Crew"),
+    "open shards": ("fedasym.deploy.shards", "open_shards"),
+    "make shard worker": ("fedasym.deploy.shards", "ShardWorker"),
     "run trials": ("fedasym.deploy.ray", "run_trials"),
 }
 for role, (module, name) in ROLES.items():

@@ -20,8 +20,8 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Sequence
+from collections import Counter, deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
@@ -32,6 +32,7 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
+from fedasym.data.shards import share_out
 from fedasym.deploy import Board, Ray
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
@@ -155,7 +156,9 @@ def joining_error(address: str | None, reason: Exception | str) -> InvalidInput:
 
 
 TICK = 0.25  # seconds after which a driver looks around, though nothing came back
+AHEAD = 2  # shards that an actor is asked about: one at work and one waiting
 LOOK = 1.0  # seconds between two looks at the nodes, and between two words of a task
+NODE_DIED = "its node died"  # why a task was lost
 CRASHES = 4  # of its workers that a task may survive; nodes may die as often as they like
 
 TaskProgress = Callable[[float, str], None]
@@ -198,33 +201,105 @@ def task_error(error: Any) -> Exception:
     return error.cause if isinstance(error.cause, InvalidInput) else error
 
 
-class TaskPool:
-    """The tasks that are out, and the words that came back from them."""
+class Capacity:
+    """What a cluster has room for, of workers with stated needs."""
 
     def __init__(self, settings: Ray, memory: int) -> None:
         ray = self.ray = ray_package()
         self.settings, self.memory = settings, memory
         self.wants = {"CPU": settings.threads, "GPU": settings.gpus, "memory": memory}
-        self.out: dict[Any, Task] = {}  # by the reference of the result
-        self.begun: dict[str, tuple[float, str]] = {}  # what the tasks at work have said
-        self.crashes: Counter[str] = Counter()
         self.looked = 0.0
-        self.slots = self._slots()
+        self.slots = self.count_slots()
         if not self.slots:
             told = (
                 f"no node of the cluster has the {self.needs} that a task is given: there are"
                 f" {self._described()}"
             )
             raise InvalidInput(f"{told}; ask for less, or add a node")
-        needs = {"num_cpus": settings.threads, "num_gpus": settings.gpus, "memory": memory}
-        told_there = {"env_vars": settings.variables()}
         # Ray's own retries would hide from the driver, and from its log, what was lost.
-        self.hand = ray.remote(run_task).options(
-            name="fedasym", max_retries=0, runtime_env=told_there, **needs
-        )
+        self.options = {
+            "num_cpus": settings.threads,
+            "num_gpus": settings.gpus,
+            "memory": memory,
+            "runtime_env": {"env_vars": settings.variables()},
+        }
         here = ray.get_runtime_context().get_node_id()
-        beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(here, soft=False)
-        self.board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=beside).remote()
+        self.beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
+            here, soft=False
+        )
+
+    @property
+    def needs(self) -> str:
+        """What a task is given, in words."""
+        return f"{self.settings.needs} and {self.memory / 2**30:.1f} GB"
+
+    @property
+    def hands(self) -> int:
+        """Workers that can be there at a time."""
+        return min(self.slots, self.settings.workers or self.slots)
+
+    def _alive(self) -> list[dict[str, float]]:
+        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+
+    def is_alive(self, node: str) -> bool:
+        """Whether a node of that number is there."""
+        return any(each["NodeID"] == node and each["Alive"] for each in self.ray.nodes())
+
+    def _described(self) -> str:
+        """The nodes, in words."""
+        words = ("CPU", "{:g} CPUs", 1), ("GPU", "{:g} GPUs", 1), ("memory", "{:.1f} GB", 2**30)
+        return "; ".join(
+            " and ".join(text.format(has.get(name, 0) / unit) for name, text, unit in words)
+            for has in self._alive()
+        )
+
+    def count_slots(self) -> int:
+        """Workers that all nodes have room for."""
+        self.looked = time.monotonic()
+        return sum(
+            int(min(has.get(name, 0) / want for name, want in self.wants.items() if want))
+            for has in self._alive()
+        )
+
+    def reason_of(self, error: Exception) -> str:
+        """Why a worker was lost; raises what no other worker mends."""
+        kinds = self.ray.exceptions
+        match error:
+            case kinds.OutOfMemoryError():
+                return "its node ran out of memory"
+            case kinds.NodeDiedError() | kinds.ObjectLostError():
+                return NODE_DIED
+            case kinds.LocalRayletDiedError():
+                told = "the Ray node of this process died"
+                raise InvalidInput(
+                    f"{told}: finished pieces are kept, and the same call goes on from there"
+                ) from None
+            case kinds.WorkerCrashedError() | kinds.RayActorError():
+                return "its worker died"
+            case _:
+                raise error
+
+    def count_crash(self, key: str, why: str, crashes: Counter[str]) -> None:
+        """Give up what kills its workers, over and over; nodes may die as often as they like."""
+        crashes[key] += why != NODE_DIED
+        if crashes[key] > CRASHES:
+            told = f"a task was lost {crashes[key]} times, at last because {why}"
+            raise InvalidInput(
+                f"{told}: it may need more than the {self.needs} that it is given; give it more"
+            ) from None
+
+
+class TaskPool(Capacity):
+    """The tasks that are out, and the words that came back from them."""
+
+    def __init__(self, settings: Ray, memory: int) -> None:
+        super().__init__(settings, memory)
+        ray = self.ray
+        self.out: dict[Any, Task] = {}  # by the reference of the result
+        self.begun: dict[str, tuple[float, str]] = {}  # what the tasks at work have said
+        self.crashes: Counter[str] = Counter()
+        self.hand = ray.remote(run_task).options(name="fedasym", max_retries=0, **self.options)
+        self.board = ray.remote(Board).options(num_cpus=0, scheduling_strategy=self.beside).remote()
         self.asked = self.board.read.remote()
 
     def __enter__(self) -> Self:
@@ -237,39 +312,10 @@ class TaskPool:
                 self.ray.cancel(reference, force=True)
             self.ray.kill(self.board)
 
-    @property
-    def needs(self) -> str:
-        """What a task is given, in words."""
-        return f"{self.settings.needs} and {self.memory / 2**30:.1f} GB"
-
-    @property
-    def hands(self) -> int:
-        """Tasks that can be at work at a time."""
-        return min(self.slots, self.settings.workers or self.slots)
-
-    def _alive(self) -> list[dict[str, float]]:
-        return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
-
-    def _described(self) -> str:
-        """The nodes, in words."""
-        words = ("CPU", "{:g} CPUs", 1), ("GPU", "{:g} GPUs", 1), ("memory", "{:.1f} GB", 2**30)
-        return "; ".join(
-            " and ".join(text.format(has.get(name, 0) / unit) for name, text, unit in words)
-            for has in self._alive()
-        )
-
-    def _slots(self) -> int:
-        """Tasks that all nodes have room for."""
-        self.looked = time.monotonic()
-        return sum(
-            int(min(has.get(name, 0) / want for name, want in self.wants.items() if want))
-            for has in self._alive()
-        )
-
     def room(self) -> bool:
         """Whether one more task may go out: each hand has one at work and one waiting."""
         if time.monotonic() - self.looked > LOOK:
-            self.slots = self._slots()
+            self.slots = self.count_slots()
         return len(self.out) < (self.settings.workers or 2 * max(self.slots, 1))
 
     def hand_out(self, task: Task) -> None:
@@ -298,27 +344,8 @@ class TaskPool:
 
     def _again(self, task: Task, error: Exception, lost: LostListener) -> None:
         """Hand out a task whose worker or node died; give up on one that kills its workers."""
-        kinds = self.ray.exceptions
-        match error:
-            case kinds.WorkerCrashedError():
-                why = "its worker died"
-            case kinds.OutOfMemoryError():
-                why = "its node ran out of memory"
-            case kinds.NodeDiedError() | kinds.ObjectLostError():
-                why = "its node died"
-            case kinds.LocalRayletDiedError():
-                told = "the Ray node of this process died"
-                raise InvalidInput(
-                    f"{told}: finished pieces are kept, and the same call goes on from there"
-                ) from None
-            case _:
-                raise error
-        self.crashes[task.key] += why != "its node died"
-        if self.crashes[task.key] > CRASHES:
-            told = f"a task was lost {self.crashes[task.key]} times, at last because {why}"
-            raise InvalidInput(
-                f"{told}: it may need more than the {self.needs} that it is given; give it more"
-            ) from None
+        why = self.reason_of(error)
+        self.count_crash(task.key, why, self.crashes)
         lost(task.key, why)
         self.hand_out(task)
 
@@ -330,6 +357,145 @@ class TaskPool:
                 key: said for key, said in self.ray.get(self.asked).items() if key in out
             }
             self.asked = self.board.read.remote()
+
+
+class Lost(Exception):
+    """A keeper died, or there is no room for all of them any more; the message says why."""
+
+
+class RayCrew:
+    """Actors on a cluster, as many as there is room for; the dead are replaced."""
+
+    def __init__(
+        self, capacity: Capacity, kind: type, told: tuple[Any, ...], samples: Sequence[int]
+    ) -> None:
+        """kind: their class, made of what it is told; samples: of each shard."""
+        self.ray, self.capacity, self.told, self.samples = capacity.ray, capacity, told, samples
+        options = capacity.options | {"scheduling_strategy": "SPREAD", "max_restarts": 0}
+        self.kind = self.ray.remote(kind).options(**options)
+        self.actors: list[Any] = []
+        self.runs: list[range] = []
+        self.greeted: dict[Any, Any] = {}  # by actor, its first answer
+        self.crashes: Counter[str] = Counter()
+        self.say: Callable[[str], None] = lambda text: None
+        self.settle()
+
+    def settle(self) -> None:
+        """As many actors as there is room for, and each its run of shards."""
+        while not (slots := self.capacity.count_slots()):
+            self.say("no node of the cluster has room any more: waiting for one")
+            time.sleep(LOOK)
+        most = min(slots, self.capacity.settings.workers or slots, len(self.samples))
+        there = [actor for actor in self.actors if self.is_there(actor)]
+        for actor in [*there[most:], *(each for each in self.actors if each not in there)]:
+            self.dismiss(actor)
+        self.actors = there[:most]
+        while len(self.actors) < most:
+            self.actors.append(self.kind.remote(*self.told))
+            self.greeted[self.actors[-1]] = self.actors[-1].greet.remote()
+        self.runs = share_out(self.samples, len(self.actors))
+
+    def is_there(self, actor: Any) -> bool:
+        """Whether an actor has answered once."""
+        return bool(self.ray.wait([self.greeted[actor]], timeout=0)[0])
+
+    def dismiss(self, actor: Any) -> None:
+        """End an actor."""
+        del self.greeted[actor]
+        with suppress(self.ray.exceptions.RayError):
+            self.ray.kill(actor)
+
+    def close(self) -> None:
+        """End all of them: the cluster may be gone."""
+        for actor in self.actors:
+            self.dismiss(actor)
+
+    def share(self, value: Any) -> list[Any]:
+        """In the object store; in a list, since Ray reads bare references anew for each call."""
+        return [self.ray.put(value)]
+
+    def start(self, method: str, jobs: Mapping[int, tuple[Any, ...]]) -> None:
+        """Have some do something, without an answer."""
+        actors = list(self.actors)  # it is the planner's thread that asks
+        for at, told in jobs.items():
+            if at < len(actors):
+                getattr(actors[at], method).remote(*told)
+
+    def gather(
+        self, method: str, jobs: Callable[[list[range]], Mapping[int, tuple[Any, ...]]]
+    ) -> dict[int, Any]:
+        """The answers of some; whoever is lost, all are asked once more."""
+        while True:
+            out = {
+                getattr(self.actors[at], method).remote(*told): at
+                for at, told in jobs(self.runs).items()
+            }
+            try:
+                return {out[done]: answer for done, answer in self.collect(out)}
+            except Lost as lost:
+                self.mend(f"{lost}: the round is computed again")
+
+    def map(self, method: str, told: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
+        """The answers for all shards, as they come; what is lost is asked once more."""
+        left = set(range(len(self.samples)))
+        while left:
+            queues = {
+                at: deque(each for each in run if each in left) for at, run in enumerate(self.runs)
+            }
+            out: dict[Any, int] = {}
+            shard_of: dict[Any, int] = {}
+
+            def hand_out(at: int, queues: Any = queues, out: Any = out, of: Any = shard_of) -> None:
+                if queues[at]:
+                    shard = queues[at].popleft()
+                    sent = getattr(self.actors[at], method).remote(*told, shard)
+                    out[sent], of[sent] = at, shard
+
+            for at in [*queues] * AHEAD:
+                hand_out(at)
+            try:
+                for done, answer in self.collect(out, hand_out):
+                    left.remove(shard_of[done])
+                    yield shard_of[done], answer
+            except Lost as lost:
+                self.mend(f"{lost}: its shards are looked at again")
+
+    def collect(
+        self, out: dict[Any, int], hand_out: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[Any, Any]]:
+        """What comes back; `hand_out` gives an actor its next."""
+        while out:
+            ready = self.ray.wait(list(out), num_returns=1, timeout=LOOK)[0]
+            if not ready and self.capacity.count_slots() < len(self.actors):
+                raise Lost(f"a worker was lost, {NODE_DIED}")
+            for done in ready:
+                at = out[done]
+                try:
+                    answer = self.ray.get(done)
+                except self.ray.exceptions.RayTaskError as error:
+                    raise task_error(error) from None
+                except self.ray.exceptions.RayError as error:
+                    raise self.bury(self.actors.pop(at), error) from None
+                yield done, answer
+                del out[done]
+                if hand_out is not None:
+                    hand_out(at)
+
+    def bury(self, actor: Any, error: Exception) -> Lost:
+        """What is said of an actor that was lost; one that is lost over and over is given up."""
+        why = self.capacity.reason_of(error)
+        if self.is_there(actor):
+            with suppress(self.ray.exceptions.RayError):
+                if not self.capacity.is_alive(self.ray.get(self.greeted[actor])):
+                    why = NODE_DIED
+        self.capacity.count_crash("shards", why, self.crashes)
+        self.dismiss(actor)
+        return Lost(f"a worker was lost, {why}")
+
+    def mend(self, why: str) -> None:
+        """Replace who is lost, and say so."""
+        self.say(why)
+        self.settle()
 
 
 COPIES = 3  # of the data in a piece at work, packed and on the way there: benchmarks/ray_scale.py

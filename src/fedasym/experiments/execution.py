@@ -16,6 +16,7 @@ from fedasym.algorithms.registry import REGISTRY, as_names, asks_for_all, find, 
 from fedasym.core.errors import InvalidInput, path_of, read_list
 from fedasym.core.runtime import Executor, Notice, Progress, ask, progress_shown
 from fedasym.data.federation import Federation, check_federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.experiments import duration, plan
 from fedasym.experiments.fields import Record, combinations, load_data, record_data
 from fedasym.experiments.folder import (
@@ -159,8 +160,6 @@ def run(
     ray = None if on is None else ask("read executor")(on)
     clients = load_data(experiment.data) if federation is None else federation
     experiment = experiment.settled_on(clients)
-    data = record_data(clients, experiment.trials.splits)
-    check_cohort(experiment, data)
     place = (
         Path(RUNS, experiment.name)
         if into is None
@@ -170,12 +169,16 @@ def run(
     )
     with ExitStack() as stack:
         make: Callable[..., Worker] = Worker
-        if (
-            ray is not None
-        ):  # joined before the folder is touched: a wrong address leaves nothing behind
-            make = partial(
-                ask("make crew"), stack.enter_context(ask("open pool for pieces")(ray, clients))
-            )
+        shards = ray is not None and isinstance(clients, ShardedFederation)
+        if shards:
+            keepers = stack.enter_context(ask("open shards")(ray, clients))
+            clients, make = keepers.federation, partial(ask("make shard worker"), keepers)
+        data = record_data(clients, experiment.trials.splits)
+        check_cohort(experiment, data)
+        # joined before the folder is touched: a wrong address leaves nothing behind
+        if ray is not None and not shards:
+            pool = stack.enter_context(ask("open pool for pieces")(ray, clients))
+            make = partial(ask("make crew"), pool)
         folder = kind_of(place).prepare(place, experiment, data)
         stack.callback(folder.close)
         return complete_run(experiment, make(clients, data, folder, progress))

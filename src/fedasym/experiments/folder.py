@@ -20,10 +20,14 @@ import shutil
 import tempfile
 import time
 import weakref
+import zipfile
+import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
+
+import numpy as np
 
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core.errors import InvalidInput, MissingPackage
@@ -119,8 +123,9 @@ def write_frame(path: Path, frame: pl.DataFrame, **options: Any) -> None:
 
 EXPERIMENT, DATA, ENVIRONMENT, LOG = "experiment.toml", "data.json", "environment.json", "log.txt"
 PIECES, LOCKS = "pieces", "locks"
+STATES = "states"  # of pieces that are being computed on a cluster
 STALE = 60.0  # seconds after which a half-written small file was left by a killed process
-COMPUTED, DAMAGED, LOST = "computed", "damaged", "lost"  # what a log tells
+COMPUTED, DAMAGED, LOST, RESUMED = "computed", "damaged", "lost", "resumed"  # what a log tells
 
 
 def is_run(path: Path) -> bool:
@@ -144,6 +149,7 @@ class RunFolder:
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
         self.pieces, self.locks = self.path / PIECES, self.path / LOCKS
+        self.states = self.path / STATES
         # checked once in a process: nobody writes a finished piece again
         self._read: dict[str, Finished] = {}
 
@@ -181,7 +187,7 @@ class RunFolder:
     def foreign(self) -> bool:
         """Whether there is something other than a run, or one that another process just began."""
         names = [each.name for each in self.path.glob("*")]
-        begun = all(name in (PIECES, LOCKS) or name.endswith(PART) for name in names)
+        begun = all(name in (PIECES, LOCKS, STATES) or name.endswith(PART) for name in names)
         return not begun and not is_run(self.path)
 
     def write(self, name: str, text: str) -> None:
@@ -237,6 +243,28 @@ class RunFolder:
             left.unlink(missing_ok=True)
         write_piece(path, frame, description, made)
 
+    def keep_state(self, name: str, arrays: dict[str, Any]) -> None:
+        """Keep a state of a piece that is being computed; its name begins with the key."""
+        content = io.BytesIO()
+        np.savez(content, **arrays)
+        with explain_unwritable(self.states):
+            self.states.mkdir(exist_ok=True)
+        with explain_unwritable(self.states / name), replace_file(self.states / name) as fresh:
+            fresh.write_bytes(content.getvalue())
+
+    def state(self, name: str) -> dict[str, Any] | None:
+        """A state that was kept, whole; None where there is none."""
+        try:
+            with np.load(self.states / name, allow_pickle=False) as held:
+                return dict(held)
+        except (OSError, ValueError, KeyError, EOFError, zipfile.BadZipFile, zlib.error):
+            return None
+
+    def drop_states(self, key: str) -> None:
+        """Forget the states of a piece: it is finished."""
+        for file in self.states.glob(f"{key}.*"):
+            file.unlink(missing_ok=True)
+
     @contextmanager
     def lock(self, key: str) -> Iterator[bool]:
         """Try to hold a piece; the system frees it when its holder dies. False: it is held."""
@@ -279,6 +307,12 @@ class RunFolder:
                 if free and not (file.suffix == ".parquet" and key in wanted and self._whole(key)):
                     removed, size = removed + 1, size + file.stat().st_size
                     file.unlink()
+        for file in self.states.glob("*"):
+            key = file.name.lstrip(".").split(".")[0]
+            with self.lock(key) as free:
+                if free and (key not in wanted or self.has(key)):
+                    removed, size = removed + 1, size + file.stat().st_size
+                    file.unlink()
         for file in self.locks.glob("*.lock"):
             with self.lock(file.stem) as free:
                 if free and file.stem not in wanted:
@@ -316,7 +350,7 @@ class RemoteFolder(RunFolder):
         super().__init__(tempfile.mkdtemp(prefix="fedasym-"))
         self._removed = weakref.finalize(self, shutil.rmtree, self.path, ignore_errors=True)
         self.url = str(url)
-        for each in (self.pieces, self.locks):
+        for each in (self.pieces, self.locks, self.states):
             each.mkdir()
         with explain_errors(self.url):
             self.system, self.root = open_store(self.url)
@@ -327,7 +361,8 @@ class RemoteFolder(RunFolder):
         found = self.system.find(self.root) if self.system.exists(self.root) else []
         names = [name.removeprefix(self.root).lstrip("/") for name in found]
         for name in names if EXPERIMENT in names else ():
-            if not name.endswith(PART) and (self.path / name).parent in (self.path, self.pieces):
+            kept = (self.path, self.pieces, self.states)
+            if not name.endswith(PART) and (self.path / name).parent in kept:
                 self.system.get_file(f"{self.root}/{name}", str(self.path / name))
         return names
 
@@ -348,6 +383,18 @@ class RemoteFolder(RunFolder):
         """Keep a finished piece."""
         super().add(key, frame, description, made)
         self._send(f"{PIECES}/{key}.parquet")
+
+    def keep_state(self, name: str, arrays: dict[str, Any]) -> None:
+        """Keep the state of a piece that is being computed."""
+        super().keep_state(name, arrays)
+        self._send(f"{STATES}/{name}")
+
+    def drop_states(self, key: str) -> None:
+        """Forget the states of a piece: it is finished."""
+        for file in self.states.glob(f"{key}.*"):
+            with explain_errors(self.url):
+                self.system.rm_file(f"{self.root}/{STATES}/{file.name}")
+        super().drop_states(key)
 
     def say(self, event: str, key: str, text: str) -> None:
         """Add a line to the log."""

@@ -22,8 +22,10 @@ IFCA, often give two clusters one model for ever, and ask for many runs.
 from __future__ import annotations
 
 import math
+import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import reduce
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -34,8 +36,8 @@ from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.registry import REGISTRY, USUAL_PENALTY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
-from fedasym.data.shards import BLOCK_BYTES, ShardedFederation
-from fedasym.data.splits import START, mix_hash
+from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, map_blocks
+from fedasym.data.splits import START, Integers, Words, mix_hash
 from fedasym.exact.clients import append_ones
 from fedasym.exact.outputs import GramSums, group_by_angle
 from fedasym.training.settings import Protocol, Settings
@@ -179,11 +181,15 @@ def columns_out_of_scale(federation: Federation) -> dict[str, float]:
 def column_sizes(federation: Federation) -> NDArray[np.float64]:
     """The root of the mean square of each column over training samples."""
     squares, count = np.zeros(federation.dimension), 0
-    for block in federation.blocks():
-        x = block.features[block.split == 0].reshape(-1, federation.dimension)
-        squares += np.einsum("nd,nd->d", x, x, dtype=np.float64, casting="unsafe")
-        count += len(x)
+    for sums, rows in map_blocks(federation, column_squares):
+        squares, count = squares + sums, count + rows
     return np.asarray(np.sqrt(squares / max(count, 1)))
+
+
+def column_squares(block: Federation) -> tuple[NDArray[np.float64], int]:
+    """The sums of squares of each column over training samples, and how many there are."""
+    x = block.features[block.split == 0].reshape(-1, block.dimension)
+    return np.einsum("nd,nd->d", x, x, dtype=np.float64, casting="unsafe"), len(x)
 
 
 NEAR = 0.01  # an excess up to here is as good as none
@@ -336,16 +342,21 @@ def pooled_sums(federation: Federation, protocol: Protocol) -> GramSums:
     >>> pooled_sums(pair, TEXT).solve(shared_ridge=0.25).ravel().round(12).tolist()
     [0.0, 0.5, 0.0, 0.5]
     """
-    side = federation.dimension + protocol.intercept
-    gram, cross, count = np.zeros((side, side)), np.zeros((side, federation.outputs)), 0
-    for block in federation.blocks():
-        rows = np.flatnonzero(block.split == 0)
-        for first in range(0, len(rows), ROWS):
-            part = rows[first : first + ROWS]
-            D = batch_of(block, part, protocol.intercept, protocol.count_padding, np.float64)
-            real = D.weights > 0
-            X, Y = D.X[real], D.Y[real]
-            gram, cross, count = gram + X.T @ X, cross + X.T @ Y, count + len(X)
+    total: GramSums = reduce(operator.add, map_blocks(federation, sum_products, protocol))
+    return total
+
+
+def sum_products(block: Federation, protocol: Protocol) -> GramSums:
+    """The sums of products of some clients."""
+    side = block.dimension + protocol.intercept
+    gram, cross, count = np.zeros((side, side)), np.zeros((side, block.outputs)), 0
+    rows = np.flatnonzero(block.split == 0)
+    for first in range(0, len(rows), ROWS):
+        part = rows[first : first + ROWS]
+        D = batch_of(block, part, protocol.intercept, protocol.count_padding, np.float64)
+        real = D.weights > 0
+        X, Y = D.X[real], D.Y[real]
+        gram, cross, count = gram + X.T @ X, cross + X.T @ Y, count + len(X)
     return GramSums(count, gram, cross, protocol.intercept)
 
 
@@ -356,18 +367,29 @@ def cluster_starts(
     of clients whose gradients point the same way.
     """
     W = np.asarray(first_head(federation, protocol, seed, np.float64))
-    order = np.argsort(mix_hash(seed, START, federation.identities), kind="stable")
     counts = federation.counts("train")
-    asked = federation.take(order[counts[order] > 0][:ASKED])
+    asked = federation.take(choose_asked(seed, federation.identities, counts))
+    steepest = curvature(federation, protocol.intercept, int(counts.max()))
+    return start_clusters(W, first_gradients(W, asked, protocol), steepest, clusters)
+
+
+def choose_asked(seed: int, identities: Words, counts: Integers) -> NDArray[np.intp]:
+    """The clients whose gradients tell clusters apart, by their places, in the order of hashes."""
+    order = np.argsort(mix_hash(seed, START, identities), kind="stable")
+    return np.asarray(order[counts[order] > 0][:ASKED])
+
+
+def first_gradients(W: Head, asked: Federation, protocol: Protocol) -> Array:
+    """Each client's mean gradient at the first shared model, a row for each."""
     told = (protocol.intercept, protocol.count_padding, np.float64)
-    gradients = np.stack(
-        [
-            gradient(W, batch_of(asked, asked.rows(name, "train"), *told)).ravel()
-            for name in asked.clients
-        ]
-    )
-    groups = group_by_angle(gradients - gradients.mean(0), min(clusters, len(asked)))
-    step = stable_step(curvature(federation, protocol.intercept, int(counts.max())))
+    rows = (asked.rows(name, "train") for name in asked.clients)
+    return np.stack([gradient(W, batch_of(asked, each, *told)).ravel() for each in rows])
+
+
+def start_clusters(W: Head, gradients: Array, steepest: float, clusters: int) -> list[Array]:
+    """A step from W for each group of gradients; steepest: the clients' largest curvature."""
+    groups = group_by_angle(gradients - gradients.mean(0), min(clusters, len(gradients)))
     means = [gradients[groups == place].mean(0) for place in range(groups.max() + 1)]
     means += [gradients[place % len(gradients)] for place in range(clusters - len(means))]
-    return [W - step * mean.reshape(W.shape) for mean in means]
+    step = stable_step(steepest)
+    return [np.asarray(W - step * mean.reshape(W.shape), np.float64) for mean in means]

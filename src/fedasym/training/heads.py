@@ -18,11 +18,12 @@ at the other. Points are trees of arrays, combined by `blend`.
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -31,8 +32,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, device_put, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
 from fedasym.data.shards import BLOCK_BYTES, ShardedFederation
 from fedasym.training.settings import Protocol
@@ -177,11 +180,14 @@ def slack(counts: NDArray[np.int64]) -> int:
 class DiskLoader:
     """Clients on disk: those of some rounds, or a block of them, are read when they are due."""
 
-    def __init__(self, federation: ShardedFederation, protocol: Protocol, stored: str) -> None:
+    def __init__(
+        self, federation: ShardedFederation, protocol: Protocol, stored: str, apart: bool = False
+    ) -> None:
+        """apart: whether each block is of one shard."""
         self.federation, self.protocol, self.stored = federation, protocol, np.dtype(stored)
         train, validation, test = sizes_of(federation)
         self.sizes = Sizes(train, validation + test)
-        self.ends = federation.block_ends()
+        self.ends = federation.block_ends(apart=apart)
         self.room = Room(
             int(np.diff(self.ends).max()),
             *(
@@ -212,9 +218,12 @@ class DiskLoader:
         members, places = np.unique(drawn, return_inverse=True)
         return self.pack(members, self.reserved), places.reshape(drawn.shape).astype(np.int32)
 
-    def blocks(self) -> Iterator[Block]:
-        """All clients, the next block on its way while the last is computed with."""
-        spans = list(pairwise(self.ends))
+    def blocks(self, first: int = 0, last: int | None = None) -> Iterator[Block]:
+        """All clients, or those of the blocks between two places, the next block on its way while
+        the last is computed with.
+        """
+        stop = self.ends[-1] if last is None else last
+        spans = [span for span in pairwise(self.ends) if first <= span[0] < stop]
         with ThreadPoolExecutor(1) as reader:
             waiting = [reader.submit(self.block, *span) for span in spans[:1]]
             for place in range(len(spans)):
@@ -228,7 +237,12 @@ class DiskLoader:
 
     def pack(self, places: NDArray[Any], room: Room) -> Packed:
         """Some clients, read and packed."""
-        data = pack_split(self.federation.take(places), self.protocol, self.stored, room)[0]
+        return self.pack_taken(self.federation.take(places), room)
+
+    def pack_taken(self, clients: Federation, room: Room) -> Packed:
+        """Some clients in memory, packed: in any thread, and each has a precision of its own."""
+        with jax.enable_x64(True) if self.stored == np.float64 else nullcontext():
+            data = pack_split(clients, self.protocol, self.stored, room)[0]
         return data._replace(personal=self.personal, shares=self.shares)
 
 
@@ -250,7 +264,7 @@ def open_loader(
     if not isinstance(federation, ShardedFederation):
         data, sizes = pack(federation, splits, protocol, precision, width)
         return MemoryLoader(data._replace(personal=None) if alone else data, sizes)
-    loader = DiskLoader(federation, protocol, precision)
+    loader = DiskLoader(federation, protocol, precision, federation.keepers is not None)
     if alone:
         loader.personal = None
     if corrected:
@@ -373,9 +387,37 @@ def stack_splits(
 
 
 def put_on_device(array: NDArray[Any]) -> Array:
-    """An array of the host where programs find it; `jnp.asarray` compiles one for every shape."""
-    placed: Array = device_put(array)
+    """An array of the host where programs find it, on every device where there are several;
+    `jnp.asarray` compiles a program for every shape.
+    """
+    mesh = device_mesh()
+    placed: Array = device_put(array, None if mesh is None else NamedSharding(mesh, EVERYWHERE))
     return placed
+
+
+DEVICES = "devices"  # the axis of the mesh
+EVERYWHERE = PartitionSpec()
+
+
+@cache
+def device_mesh() -> Mesh | None:
+    """The devices that share the work: so many as the variable FEDASYM_DEVICES says, or "all"; None
+    where it is one, as by default.
+    """
+    told, devices = os.environ.get("FEDASYM_DEVICES", "1"), jax.local_devices()
+    if told != "all" and not (told.isdigit() and 1 <= int(told) <= len(devices)):
+        raise InvalidInput(
+            f"FEDASYM_DEVICES is {told!r}: it must be 'all' or from 1 to the {len(devices)} devices"
+            " that JAX finds"
+        )
+    chosen = devices if told == "all" else devices[: int(told)]
+    return Mesh(np.array(chosen), (DEVICES,)) if len(chosen) > 1 else None
+
+
+def whole_share(count: int) -> int:
+    """So many, or the few more that give each of several devices the same number."""
+    mesh = device_mesh()
+    return count if mesh is None else -(-count // mesh.size) * mesh.size
 
 
 def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:

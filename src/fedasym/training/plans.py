@@ -438,13 +438,16 @@ class Schedule:
             planned[np.arange(self.steps) >= taken[:, None] * stage.batches] = -1
         return planned.reshape(len(members), self.server.local_steps, -1, self.server.batch)
 
-    def pieces(self, draws: Sequence[Draw]) -> Iterator[tuple[int, int, Plan]]:
-        """All rounds in pieces that end at tests; the next is planned while the caller computes."""
+    def pieces(self, draws: Sequence[Draw], reached: int = 0) -> Iterator[tuple[int, int, Plan]]:
+        """All rounds after some in pieces that end at tests; the next is planned while the caller
+        computes.
+        """
         ends = sorted({0, *self.server.evaluated})
         spans = [
             (at, min(at + self.span, end))
             for start, end in pairwise(ends)
             for at in range(start, end, self.span)
+            if at >= reached
         ]
         with ThreadPoolExecutor(1) as planner:
             waiting = [planner.submit(self.piece, draws, *span) for span in spans[:1]]

@@ -7,20 +7,25 @@ makes its own model of the shared one and is tested.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import Mesh, PartitionSpec
 
 from fedasym.algorithms.stages import ServerStage
 from fedasym.training.heads import (
+    DEVICES,
+    EVERYWHERE,
     Coordinates,
     Matrix,
     Packed,
     Point,
     Space,
+    device_mesh,
     flat_labels,
     flat_rows,
     mask_filling,
@@ -155,6 +160,10 @@ def advance(
     (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
     rounds is data: one program serves any.
     """
+    mesh = device_mesh()
+    if mesh is not None and not program.divided and state[0].shape[1] % mesh.size == 0:
+        told = (drawn, slots, rows, shares, rates, first, count, noise)
+        return advance_divided(program, mesh, data, state, *told)
 
     def one_round(i: Array, state: Any) -> Any:
         shared, diverged, memory, clips = state
@@ -163,10 +172,62 @@ def advance(
         added = None if noise is None else (noise.sums[i], noise.counts[i])
         told = (drawn[i], places, rows[i], shares[i], added)
         moved, memory, clips = vectorise(one, shared, memory, clips, *told)
-        broken = ~jnp.isfinite(moved).all(axis=(-1, -2))
-        return moved, jnp.where((diverged < 0) & broken, first + i + 1, diverged), memory, clips
+        return moved, mark_diverged(moved, diverged, first + i + 1), memory, clips
 
     return lax.fori_loop(0, count, one_round, state)
+
+
+def mark_diverged(shared: Array, diverged: Array, round_: Array) -> Array:
+    """The rounds after which shared heads were first not finite, given them after this one."""
+    broken = ~jnp.isfinite(shared).all(axis=(-1, -2))
+    return jnp.where((diverged < 0) & broken, round_, diverged)
+
+
+@partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)
+def join_round(
+    program: Program,
+    state: tuple[Array, Array, Memory | None, Clips | None],
+    rates: Rates,
+    round_: Array,
+    slots: Array | None,
+    shares: Array,
+    found: CohortSum,
+    added: tuple[Array, Array] | None = None,
+    private: Any = None,
+) -> Any:
+    """The state after a round whose cohort was trained elsewhere, by `train_part`; all of it with
+    the axis of seeds first, as in `advance`.
+    """
+    shared, diverged, memory, clips = state
+    one = partial(finish_round, program, rates, private)
+    told = (shared, memory, clips, slots, shares, added, found)
+    moved, memory, clips = vectorise(one, *told)
+    return moved, mark_diverged(moved, diverged, round_), memory, clips
+
+
+def advance_divided(
+    program: Program,
+    mesh: Mesh,
+    data: Packed,
+    state: tuple[Array, Array, Memory | None, Clips | None],
+    *told: Any,
+) -> Any:
+    """`advance` with the configurations dealt out to several devices, each of which has all data;
+    told: the arguments after these.
+    """
+    mine = PartitionSpec(None, DEVICES)
+    memory = None if state[2] is None else Memory(mine, mine, EVERYWHERE)
+    states = (mine, mine, memory, None if state[3] is None else mine)
+    specs = [None if each is None else EVERYWHERE for each in told]
+    specs[4] = PartitionSpec(DEVICES)  # of the rates
+
+    def each(data: Packed, state: Any, *told: Any) -> Any:
+        return advance.__wrapped__(replace(program, divided=True), data, state, *told)
+
+    spread = jax.shard_map(
+        each, mesh=mesh, in_specs=(EVERYWHERE, states, *specs), out_specs=states, check_vma=False
+    )
+    return spread(data, state, *told)
 
 
 def advance_round(
@@ -187,9 +248,38 @@ def advance_round(
 
     private: the numbers of a private round, in which moves are clipped and noise is added.
     """
+    kept = common = None
+    if memory is not None:
+        kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
+        common = memory.server
+    clip = None if clips is None else clips.clip
+    found = train_cohort(program, data, rates, shared, common, clip, drawn, rows, shares, kept)
+    return finish_round(program, rates, private, shared, memory, clips, slots, shares, added, found)
+
+
+# sum_j p_j (w_j - W), what clients send beside, and what they keep
+CohortSum = tuple[Array, Any, Any]
+
+
+def train_cohort(
+    program: Program,
+    data: Packed,
+    rates: Rates,
+    shared: Array,
+    common: Any,
+    clip: Array | None,
+    drawn: Array,
+    rows: Array,
+    shares: Array,
+    kept: Any,
+) -> CohortSum:
+    """The clients' part of a round of one seed, for its cohort or a part of it, by configuration.
+
+    common: what the server keeps. clip: of private rounds. kept: by these clients, (clients,
+    configurations, ...), as what they keep afterwards.
+    """
     keeps = bound_stage(program, {}).keeps_client()
     counts = bound_stage(program, {}).owns("client_steps")
-    common = None if memory is None else memory.server
 
     def visit(member: Array, rows: Array, kept: Any) -> tuple[Point, Any, Any]:
         planned = batches_of(data, member, rows)
@@ -199,7 +289,7 @@ def advance_round(
             if not keeps:
                 begin = first_state(program, space)
                 w = walk(program, space, planned, rates, begin, 0, len(rows))[0]
-                return w, None, None if private is None else space.distance(w)
+                return w, None, None if clip is None else space.distance(w)
             stage = bound_stage(program, rates)
             state = (as_models(kept, shared), as_models(common, shared))
             choose = chooser(program, data, member, shared)
@@ -217,11 +307,9 @@ def advance_round(
     def group(totals: tuple[Array, Any], members: Any) -> tuple[tuple[Array, Any], Any]:
         drawn, rows, shares, kept = members
         points, later, sent = vectorise(visit, drawn, rows, kept)
-        if (
-            clips is not None
-        ):  # what is sent beside are the lengths of moves, (clients, configurations)
-            longer = sent > clips.clip
-            shortened = shares[:, None] * jnp.where(longer, clips.clip / sent, 1)
+        if clip is not None:  # what is sent beside are the lengths of moves
+            longer = sent > clip  # (clients, configurations)
+            shortened = shares[:, None] * jnp.where(longer, clip / sent, 1)
             total = totals[0] + change(program, data, shared, points, drawn, shortened)
             return (total, totals[1] + (longer & (shares > 0)[:, None]).sum(0)), later
         total = totals[0] + change(program, data, shared, points, drawn, shares)
@@ -233,14 +321,11 @@ def advance_round(
         return (total, beside), later
 
     size = len(drawn) if program.together else 1
-    kept = None
-    if memory is not None:
-        kept = jax.tree.map(lambda leaf: jnp.moveaxis(leaf[:, slots], 1, 0), memory.clients)
     grouped = jax.tree.map(
         lambda leaf: leaf.reshape(-1, size, *leaf.shape[1:]), (drawn, rows, shares, kept)
     )
     zero = jnp.zeros_like(shared)
-    none = zero if clips is None else jnp.zeros_like(clips.longer)
+    none = zero if clip is None else jnp.zeros_like(clip)
     if keeps:  # what clients send beside their models, if anything
         first = jax.tree.map(lambda leaf: leaf[0], grouped)
         work = partial(vectorise, visit)
@@ -248,12 +333,34 @@ def advance_round(
         nothing = jax.tree.map(lambda leaf: jnp.zeros(leaf.shape[1:], leaf.dtype), sent)
         none = none if sent is None else nothing
     (total, beside), later = lax.scan(group, (zero, none), grouped)
+    return total, beside, jax.tree.map(lambda new: new.reshape(-1, *new.shape[2:]), later)
+
+
+train_part = partial(jax.jit, static_argnames=("program",), compiler_options=OPTIONS)(train_cohort)
+
+
+def finish_round(
+    program: Program,
+    rates: Rates,
+    private: Any,
+    shared: Array,
+    memory: Memory | None,
+    clips: Clips | None,
+    slots: Array | None,
+    shares: Array,
+    added: tuple[Array, Array] | None,
+    found: CohortSum,
+) -> tuple[Array, Memory | None, Clips | None]:
+    """The server's part of a round of one seed, given what its cohort found."""
+    total, beside, later = found
+    zero = jnp.zeros_like(shared)
     if clips is not None and added is not None:
         noise = (private.multiplier * clips.clip / private.cohort)[:, None, None] * added[0]
         members = (shares > 0).sum()
         adapted = private.adapt(clips.clip, members - beside, members, added[1], jnp.exp)
         clips = Clips(adapted, clips.sent + members, clips.longer + beside)
         total, beside = total + noise, zero
+    common = None if memory is None else memory.server
     portion: Any = None if memory is None else memory.portion
 
     def update(
@@ -266,8 +373,9 @@ def advance_round(
         return moved, None, clips
 
     def put(leaf: Array, new: Array) -> Array:
-        return leaf.at[:, slots].set(jnp.moveaxis(new.reshape(len(drawn), *new.shape[2:]), 0, 1))
+        return leaf.at[:, slots].set(jnp.moveaxis(new, 0, 1))
 
+    keeps = bound_stage(program, {}).keeps_client()
     clients = jax.tree.map(put, memory.clients, later) if keeps else memory.clients
     return moved, Memory(clients, common, memory.portion), clips
 
@@ -311,6 +419,10 @@ def personalise(
     with training as a third side in regression. scored: (corrections,) numbers of the program's
     correction; the result has then one more axis, the plain scores first.
     """
+    mesh = device_mesh()
+    if mesh is not None and not program.divided and members.shape[-1] % mesh.size == 0:
+        told = (members, rows, rates, stops, scored, common)
+        return personalise_divided(program, mesh, data, shared, *told)
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
     def of_seed(shared: Array, members: Array, rows: Array, common: Any) -> Array:
@@ -331,6 +443,29 @@ def personalise(
             common,
         )
     return vectorise(of_seed, shared, members, rows, common)
+
+
+def personalise_divided(
+    program: Program, mesh: Mesh, data: Packed, shared: Array, members: Array, *told: Any
+) -> Array:
+    """`personalise` with the clients dealt out to several devices; told: the arguments after."""
+    second = PartitionSpec(None, DEVICES)
+    specs = [None if each is None else EVERYWHERE for each in told]
+    specs[0] = second  # of the rows
+
+    def each(*given: Any) -> Array:
+        found: Array = personalise.__wrapped__(replace(program, divided=True), *given)
+        return found
+
+    here = second if members.ndim == 2 else PartitionSpec(DEVICES)
+    spread: Callable[..., Array] = jax.shard_map(
+        each,
+        mesh=mesh,
+        in_specs=(EVERYWHERE, EVERYWHERE, here, *specs),
+        out_specs=second,
+        check_vma=False,
+    )
+    return spread(data, shared, members, *told)
 
 
 def one_client(

@@ -6,10 +6,12 @@ Programs are dispatched without waiting: while one piece is computed, the next o
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Hashable, Iterator, Sequence, Sized
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
+from typing import Protocol as Role
 
 import jax
 import numpy as np
@@ -19,7 +21,18 @@ from numpy.typing import NDArray
 from fedasym.data.federation import Federation
 from fedasym.data.splits import PERSONAL, START, mix_hash
 from fedasym.training.convergence import cluster_starts, pooled_sums
-from fedasym.training.heads import Block, open_loader, padded_size, put_on_device
+from fedasym.training.heads import (
+    Block,
+    DiskLoader,
+    Loader,
+    MemoryLoader,
+    Packed,
+    numbers_as,
+    open_loader,
+    padded_size,
+    put_on_device,
+    whole_share,
+)
 from fedasym.training.plans import (
     COPIES,
     KEEP,
@@ -68,6 +81,7 @@ class RunWork:
     form: str | None  # forced, for comparisons; by cost otherwise
     splits: tuple[int, ...]  # numbers of reshuffles to train on; none: the federation's own split
     report: Callable[[int, str], None]  # gradient steps done, and where that is
+    asked: str = "float32"  # the precision that was asked for
 
     @property
     def features(self) -> int:
@@ -112,6 +126,9 @@ class RunWork:
         return self.form or cheaper_form(width, self.features, steps, batch)
 
 
+MEASURED = ("personal", "shared", "fitted", "shared_fitted")  # of an outcome, by test
+
+
 @dataclass
 class RunOutcome:
     """What was measured of one job and seed."""
@@ -143,6 +160,25 @@ class RunOutcome:
             if self.diverged is None and (broken >= 0 or not np.isfinite(own[:, :2, 1]).all()):
                 self.diverged = broken if broken >= 0 else round_
 
+    def describe_test(self, test: int, prefix: str) -> dict[str, NDArray[Any]]:
+        """What one test added, as named arrays."""
+        measured = {name: getattr(self, name) for name in MEASURED}
+        found = {name: each[test] for name, each in measured.items() if len(each) > test}
+        diverged = -1 if self.diverged is None else self.diverged
+        numbers = np.array([self.rounds[test], diverged, self.clip, self.clipped], float)
+        found |= {"numbers": numbers, "head": np.asarray(self.head)}
+        return {prefix + name: array for name, array in found.items()}
+
+    def add_described(self, held: Mapping[str, NDArray[Any]], prefix: str) -> None:
+        """Add what a test had measured."""
+        round_, diverged, self.clip, self.clipped = held[f"{prefix}numbers"].tolist()
+        self.rounds.append(int(round_))
+        for name in MEASURED:
+            if prefix + name in held:
+                getattr(self, name).append(held[prefix + name])
+        self.diverged = None if diverged < 0 else int(diverged)
+        self.head = held[f"{prefix}head"]
+
 
 # a server's rates, and the client stages that start from it
 Trajectory = tuple[Numbers, dict[ClientWork, Jobs]]
@@ -167,6 +203,14 @@ class Slab(NamedTuple):
     def draws(self) -> list[Draw]:
         """The seeds without their places."""
         return [draw for _, draw in self.seeds]
+
+    @property
+    def places(self) -> list[tuple[int, int]]:
+        """The jobs and seeds whose outcomes it makes."""
+        real = self.trajectories[: self.real_trajectories]
+        by_rates = [jobs for _, stages in real for jobs in stages.values()]
+        jobs = sorted({job for each in by_rates for some in each.values() for job in some})
+        return [(job, seed) for job in jobs for seed, _ in self.seeds[: self.real_seeds]]
 
 
 def parts(items: Sequence[Piece], size: int) -> Iterator[tuple[list[Piece], int]]:
@@ -228,7 +272,8 @@ PIECE = {False: 3e10, True: 1e14}
 # (seeds, m, trajectories, configurations, rounds, [validation, test], [hits, loss])
 Scores = NDArray[np.floating]
 Collect = Callable[[list[list[RunOutcome]]], None]
-ScoredPart = tuple[NDArray[np.int32], slice, Array]  # members, configurations, and their scores
+# members, configurations, and their scores
+ScoredPart = tuple[NDArray[np.int32], slice, Array | Scores]
 
 
 class Walk(NamedTuple):
@@ -289,18 +334,21 @@ class Question:
     """What is asked of all clients, block by block, and its answer once all are asked."""
 
     def __init__(
-        self, ask: Callable[..., list[ScoredPart]], rates: Sequence[Sized], clients: int
+        self, method: str, told: tuple[Any, ...], rates: Sequence[Sized], clients: int
     ) -> None:
-        """rates: (trajectories, configurations)."""
-        self.asked, self.shape, self.clients = ask, (len(rates), len(rates[0])), clients
+        """method: of a `Tester`, which is told this and a block; rates: (trajectories,
+        configurations).
+        """
+        self.method, self.told = method, told
+        self.shape, self.clients = (len(rates), len(rates[0])), clients
         self.waiting: list[ScoredPart] = []
         self.everyone: Scores | None = None
 
-    def ask(self, block: Block) -> None:
+    def ask(self, tester: Tester, block: Block) -> None:
         """Ask a block's clients; those before must have answered by then, so that two are at work
         at most.
         """
-        before, self.waiting = self.waiting, self.asked(block=block)
+        before, self.waiting = self.waiting, getattr(tester, self.method)(*self.told, block=block)
         self.take_down(before)
 
     def answer(self) -> Scores:
@@ -327,11 +375,81 @@ def members_within(group: NDArray[np.intp], block: Block) -> NDArray[np.intp]:
     return group[low:high]
 
 
+# shared heads, rounds of divergence, what is kept between rounds, and the clips of private ones
+State = tuple[Array, Array, Memory | None, Clips | None]
+
+
+class Rounds(NamedTuple):
+    """Rounds `start` to `stop` - 1 as they are planned."""
+
+    start: int
+    stop: int
+    data: Packed
+    drawn: Rows  # (rounds, seeds, cohort), places in `data`
+    rows: Rows
+    shares: NDArray[np.floating]
+    rates: dict[str, NDArray[Any]]
+    slots: Rows | None  # where in what is kept the drawn clients are
+    noise: PrivateNoise | None
+
+
+class Backend(Role):
+    """Where the cohorts of a server stage are trained, and all clients are asked."""
+
+    loader: Loader
+    keeps_states: bool  # whether `resume` finds what `keep` kept
+
+    def advance(self, program: Program, state: State, rounds: Rounds) -> State:
+        """The state after these rounds."""
+
+    def ask(self, tester: Tester, questions: Sequence[Question]) -> None:
+        """Ask all clients; answers may come later."""
+
+    def resume(self, state: State, outcomes: Sequence[RunOutcome]) -> tuple[int, State]:
+        """The round that an earlier process reached with the trajectories that come next, and the
+        state after it, outcomes filled in; 0 and the state as it is where there was none.
+        """
+
+    def keep(self, round_: int, state: State, outcomes: Sequence[RunOutcome]) -> None:
+        """Keep the state after a round, and the outcomes until then."""
+
+
+class LocalBackend:
+    """In this process."""
+
+    keeps_states = False
+
+    def __init__(self, loader: Loader) -> None:
+        self.loader = loader
+
+    def resume(self, state: State, outcomes: Sequence[RunOutcome]) -> tuple[int, State]:
+        """From the first round."""
+        return 0, state
+
+    def keep(self, round_: int, state: State, outcomes: Sequence[RunOutcome]) -> None:
+        """Nothing is kept."""
+
+    def advance(self, program: Program, state: State, rounds: Rounds) -> State:
+        """All rounds in one program."""
+        r = rounds
+        told = (r.drawn, r.slots, r.rows, r.shares, r.rates, r.start, r.stop - r.start)
+        noise = {} if r.noise is None else {"noise": r.noise}
+        found: State = advance(program, r.data, state, *told, **noise)
+        return found
+
+    def ask(self, tester: Tester, questions: Sequence[Question]) -> None:
+        """Every question while a block is there."""
+        for block in self.loader.blocks():
+            for question in questions:
+                question.ask(tester, block)
+
+
 class Tester:
     """Dispatches client stages from shared models, in pieces that fit memory."""
 
-    def __init__(self, work: RunWork, schedule: Schedule) -> None:
-        self.work, self.schedule = work, schedule
+    def __init__(self, work: RunWork, schedule: Schedule, backend: Backend | None = None) -> None:
+        """backend: where questions to all clients go; None: to the blocks that are given."""
+        self.work, self.schedule, self.backend = work, schedule, backend
         self.server, self.sizes = schedule.server, schedule.sizes
 
     @cached_property
@@ -359,7 +477,7 @@ class Tester:
         """
         still = [[STILL]] * len(slab.trajectories)
         m = len(self.sizes.training)
-        kept = Question(partial(self.scores, KEEP, slab.draws, shared, still, rounds[:1]), still, m)
+        kept = Question("scores", (KEEP, slab.draws, shared, still, rounds[:1]), still, m)
         asked = [kept]
         measured: list[tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]] = []
         for stages, places in join_stages(slab, alone=self.server.alone):
@@ -382,7 +500,7 @@ class Tester:
                 )
                 told = (slab.draws, wanted, mine, rates, rounds[-1], longest, numbers)
                 one = [each[:1] for each in rates]
-                question = Question(partial(self.kept_scores, *told), one, m)
+                question = Question("kept_scores", told, one, m)
                 asked.append(question)
                 measured.append((stages, places, [question.answer]))
                 continue
@@ -396,14 +514,13 @@ class Tester:
                 )
             told_too = (longest, slab.draws, wanted, rates)
             questions = [
-                Question(partial(self.scores, *told_too, moment, passes, numbers, common), rates, m)
+                Question("scores", (*told_too, moment, passes, numbers, common), rates, m)
                 for moment in moments
             ]
             asked += questions
             measured.append((stages, places, [question.answer for question in questions]))
-        for block in self.schedule.loader.blocks():
-            for question in asked:
-                question.ask(block)
+        assert self.backend is not None
+        self.backend.ask(self, asked)
 
         def collect(outcomes: list[list[RunOutcome]]) -> None:
             heads = self.real(shared)
@@ -644,7 +761,7 @@ class Tester:
             ROWS / (4 * walk.steps * batch * seeds),
             PIECE[work.machine.together] / products,
         )
-        return count_fitting(fits, 1, min(most, self.schedule.loader.tested_together))
+        return whole_share(count_fitting(fits, 1, min(most, self.schedule.loader.tested_together)))
 
     def rows(
         self,
@@ -708,6 +825,9 @@ class Runner:
         corrected = any(client.correction for stages in trajectories.values() for client in stages)
         told = (work.splits, work.protocol, work.stored, largest if cached else 0)
         loader = open_loader(work.federation, *told, server.alone, corrected)
+        backend: Backend = LocalBackend(loader)
+        if isinstance(loader, DiskLoader) and loader.federation.keepers is not None:
+            backend = loader.federation.keepers.open_backend(work, server, loader)
         task = work.federation.task
         program = Program(
             server.stage, "server_step", task, form, largest, together, classes=work.filled
@@ -722,16 +842,38 @@ class Runner:
         if keeps:
             each += work.bytes_per_output * work.features * count_kept(server, len(counts))
         at_a_time = count_fitting(work.machine.close, each, len(trajectories))
+        if at_a_time > 1:  # configurations are dealt out to several devices
+            at_a_time = whole_share(at_a_time)
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
-        schedule = Schedule(work, server, loader, [draw.seed for draw in self.draws], seeds)
-        tester = Tester(work, schedule)
+        schedule = Schedule(work, server, backend.loader, [draw.seed for draw in self.draws], seeds)
+        tester = Tester(work, schedule, backend)
         for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds):
             for some, real in parts(list(trajectories.items()), at_a_time):
                 slab = Slab(some_seeds, some, real_seeds, real)
                 if server.stage.reads_sums:
                     self.solve(tester, slab)
                 else:
-                    self.follow(program, tester, slab)
+                    self.follow(program, tester, slab, backend)
+
+    def test_aside(self, tester: Tester, *told: Any) -> Collect:
+        """The first test in another thread, of clients in memory: its programs are compiled beside
+        those of the first rounds.
+        """
+        if not isinstance(tester.schedule.loader, MemoryLoader):
+            return tester.dispatch(*told)
+
+        def dispatch() -> Collect:
+            with numbers_as(self.work.asked):  # of this thread
+                return tester.dispatch(*told)
+
+        pool = ThreadPoolExecutor(1)
+        waiting = pool.submit(dispatch)
+        pool.shutdown(wait=False)
+
+        def collect(outcomes: list[list[RunOutcome]]) -> None:
+            waiting.result()(outcomes)
+
+        return collect
 
     def solve(self, tester: Tester, slab: Slab) -> None:
         """Trajectories whose shared model one round finds, from sums of products."""
@@ -751,10 +893,10 @@ class Runner:
             if round_ > 0:
                 tester.dispatch(slab, solved, diverged_never(solved), (round_,))(self.outcomes)
 
-    def follow(self, program: Program, tester: Tester, slab: Slab) -> None:
+    def follow(self, program: Program, tester: Tester, slab: Slab, backend: Backend) -> None:
         """Some trajectories from the first round to the last, tested on the way.
 
-        A test is collected while the next piece runs.
+        A test is collected while the next piece runs, but where states are kept.
         """
         work = self.work
         schedule = tester.schedule
@@ -776,20 +918,20 @@ class Runner:
         if private is not None:
             nothing = np.zeros(shared.shape[:2], shared.dtype)
             clips = Clips(*map(put_on_device, (nothing + private.clip, nothing, nothing)))
+        mine = [self.outcomes[job][seed] for job, seed in slab.places]
+        reached, state = backend.resume((shared, diverged, memory, clips), mine)
         collect: Collect = (
-            tester.dispatch(slab, shared, diverged, (0,), memory, clips)
-            if 0 in server.evaluated
-            else lambda _: None
+            self.test_aside(tester, slab, shared, diverged, (0,), memory, clips)
+            if 0 in server.evaluated and reached == 0
+            else collect_nothing
         )
-        for start, stop, (data, drawn, rows, shares) in schedule.pieces(slab.draws):
-            told = (rows, shares, rates, start, stop - start)
+        for start, stop, (data, drawn, rows, shares) in schedule.pieces(slab.draws, reached):
             slots = None if memory is None else schedule.slots(slab.draws, start, stop)
-            noise = {}
+            noise = None
             if private is not None:
-                added = schedule.noise(slab.draws, start, stop)
-                noise["noise"] = PrivateNoise(*added, private)
-            state = (shared, diverged, memory, clips)
-            state = advance(program, data, state, drawn, slots, *told, **noise)
+                noise = PrivateNoise(*schedule.noise(slab.draws, start, stop), private)
+            planned = Rounds(start, stop, data, drawn, rows, shares, rates, slots, noise)
+            state = backend.advance(program, state, planned)
             shared, diverged, memory, clips = state
             steps = (stop - start) * schedule.cohort * server.local_steps
             work.report(
@@ -798,7 +940,15 @@ class Runner:
             if stop in server.evaluated:
                 collect(self.outcomes)
                 collect = tester.dispatch(slab, shared, diverged, (stop,), memory, clips)
+            if backend.keeps_states:
+                collect(self.outcomes)
+                collect = collect_nothing
+                backend.keep(stop, state, mine)
         collect(self.outcomes)
+
+
+def collect_nothing(outcomes: list[list[RunOutcome]]) -> None:
+    """Where no test waits to be collected."""
 
 
 def count_steps(tree: Tree, work: RunWork, seeds: int) -> int:

@@ -1,5 +1,5 @@
 """Histories in files: heads and what was counted as safetensors, the rest as JSON beside them;
-whole or not at all.
+whole or not at all. And the states of runs that are not finished, from which these go on.
 
 A file has all that predicting takes, the shared head and every client's own, and nothing of the
 samples. A stage of the user's own is a function, which no file keeps: what was trained with it
@@ -9,17 +9,20 @@ predicts and prints, and trains no more.
 from __future__ import annotations
 
 import json
+import time
 import zlib
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+from typing import Protocol as Role
 
 import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms.registry import describe_algorithm, read_algorithm
+from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, import_package, path_of, unknown_name
 from fedasym.core.numbers import json_value
 from fedasym.core.privacy import read_privacy
@@ -34,6 +37,7 @@ from fedasym.training.wording import COLUMNS
 
 if TYPE_CHECKING:
     from fedasym.training.history import History
+    from fedasym.training.runner import RunOutcome, State
 
 FORMAT = "fedasym history 1"
 COUNTED = ("rounds", "correct", "losses", "shared_correct", "shared_losses", "totals")
@@ -326,3 +330,74 @@ def roster_in(about: Mapping[str, Any], training: NDArray[Any]) -> Roster:
         None if names is None else tuple(names),
         training,
     )
+
+
+EVERY = 1.0  # seconds between two states that are kept
+
+
+class StateFolder(Role):
+    """Where states are kept: a run folder."""
+
+    def keep_state(self, name: str, arrays: dict[str, Any]) -> None:
+        """Keep named arrays."""
+
+    def state(self, name: str) -> dict[str, Any] | None:
+        """Those that were kept, whole; None where there are none."""
+
+
+class States:
+    """The states of a piece in its run folder: a driver that is killed goes on from the last one.
+
+    A small file has the last state of some trajectories, and one for each test what was measured.
+    """
+
+    def __init__(self, folder: StateFolder, key: str, say: Callable[[str], None]) -> None:
+        self.folder, self.key, self.say = folder, key, say
+        self.slab, self.tests, self.saved = -1, 0, 0.0
+
+    def name(self, test: int | None = None) -> str:
+        """Of a file."""
+        return f"{self.key}.{self.slab}" + ("" if test is None else f".{test}")
+
+    def resume(self, state: State, outcomes: Sequence[RunOutcome]) -> tuple[int, State]:
+        """The last state of the next trajectories, outcomes filled in; 0 and the one that is given
+        where there is none, or something else than expected.
+        """
+        import jax  # a history that is read needs none
+
+        from fedasym.training.heads import put_on_device
+
+        self.slab += 1
+        self.tests, self.saved = 0, time.monotonic()
+        leaves, form = jax.tree.leaves(state), jax.tree.structure(state)
+        held = self.folder.state(self.name())
+        if held is None or str(held.get("version")) != __version__:
+            return 0, state
+        tests = [self.folder.state(self.name(test)) for test in range(int(held["tests"]))]
+        kept = [held[f"leaf{at}"] for at in range(len(leaves)) if f"leaf{at}" in held]
+        shapes = [[(each.shape, each.dtype) for each in some] for some in (kept, leaves)]
+        if shapes[0] != shapes[1] or None in tests:
+            return 0, state
+        for test in filter(None, tests):
+            for at, each in enumerate(outcomes):
+                each.add_described(test, f"{at}.")
+        self.tests = len(tests)
+        self.say(f"goes on after round {held['round']}")
+        return int(held["round"]), jax.tree.unflatten(form, list(map(put_on_device, kept)))
+
+    def keep(self, round_: int, state: State, outcomes: Sequence[RunOutcome]) -> None:
+        """Keep a state, once in a while and after every test."""
+        tests = len(outcomes[0].rounds)
+        if tests == self.tests and time.monotonic() < self.saved + EVERY:
+            return
+        for test in range(self.tests, tests):
+            arrays: dict[str, Any] = {}
+            for at, each in enumerate(outcomes):
+                arrays |= each.describe_test(test, f"{at}.")
+            self.folder.keep_state(self.name(test), arrays)
+        import jax
+
+        leaves = {f"leaf{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(state))}
+        numbers = {"round": round_, "tests": tests, "version": __version__}
+        self.folder.keep_state(self.name(), leaves | numbers)
+        self.tests, self.saved = tests, time.monotonic()

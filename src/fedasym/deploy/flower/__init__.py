@@ -32,14 +32,7 @@ from typing import Any
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
-from fedasym.core.errors import (
-    InvalidInput,
-    MissingPackage,
-    NoFormula,
-    one_of,
-    path_of,
-    unknown_name,
-)
+from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, unknown_name
 from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.core.privacy import Privacy
 from fedasym.data.recipe import DATES, MISSING_RULES, SCALES
@@ -167,14 +160,6 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     chosen = find(algorithm)
     check_trainable(chosen)
     check_steps(chosen)
-    if chosen.personalise.undeployable:
-        raise NoFormula(f"{chosen.name} {chosen.personalise.undeployable}")
-    if chosen.server.start_models:
-        raise NoFormula(
-            f"{chosen.name} begins with models that clients' gradients give, which no federation is"
-            " asked for: deploy rtfa or ditto, or one federation for each cluster that fa.train"
-            " finds"
-        )
     return chosen
 
 

@@ -1,0 +1,66 @@
+"""A driver of a federation in shards on a cluster, to which things happen: a worker is killed, then
+a node, then the driver itself; before, it meets a damaged shard.
+
+    python -m tests.runtimes.ray_shards ADDRESS EXPERIMENT FOLDER DAMAGED
+
+It says `node` when a node is to go, and waits for a line.
+"""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+import fedasym as fa
+from fedasym.deploy import Ray
+from fedasym.deploy.ray import RayCrew
+from fedasym.deploy.shards import open_shards
+from fedasym.training.convergence import column_sizes
+
+from .ray_processes import inside, title
+
+KEEPER = "ray::ShardKeeper"
+
+
+def keepers() -> list[int]:
+    return [pid for pid in inside(Path.cwd()) if title(pid).startswith(KEEPER)]
+
+
+def kill_worker() -> None:
+    os.kill(keepers()[0], signal.SIGKILL)
+
+
+def lose_node() -> None:
+    print("node", flush=True)
+    sys.stdin.readline()
+
+
+def die() -> None:
+    os.kill(os.getpid(), signal.SIGKILL)
+
+
+EVENTS = {2: kill_worker, 5: lose_node, 10: die}  # by round, before it
+
+
+def main(address: str, experiment: str, folder: str, damaged: str) -> None:
+    on, tried = Ray(address=address), fa.Experiment.from_toml(experiment)
+    try:
+        with open_shards(on, fa.Federation.open(damaged)) as opened:
+            column_sizes(opened.federation)
+    except fa.InvalidInput as reason:
+        print(reason, flush=True)
+    gather, rounds = RayCrew.gather, iter(range(1000))
+
+    def disturbed(self: RayCrew, *told: Any) -> Any:
+        EVENTS.get(next(rounds), lambda: None)()
+        return gather(self, *told)
+
+    RayCrew.gather = disturbed  # type: ignore[method-assign]
+    fa.run(tried, into=folder, on=on)
+
+
+if __name__ == "__main__":
+    main(*sys.argv[1:])
