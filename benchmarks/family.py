@@ -2,7 +2,9 @@
 
     python benchmarks/family.py [--draws 6] [--dimension 40] [--only "few clients"]
     python benchmarks/family.py --fresh 6 --first 1000 --draws 8     # worlds drawn by a seed
-    python benchmarks/family.py --files out/shares [--data "cifar100;digits"] [--seeds 11] [--rounds 400]
+    python benchmarks/family.py --files out/shares [--data "digits;unseen"] [--seeds 11] [--rounds 400]
+        [--into docs/family.json]
+    python benchmarks/family.py --show docs/family.json     # its tables again
 
 Worlds: algorithms whose limits differ are trained on drawn clients, to convergence and by whole
 batches, their settings chosen by validation samples. "predicted" is the loss of `fa.predict` for
@@ -346,20 +348,27 @@ def measure_real(name: str, told: argparse.Namespace) -> dict[str, Any]:
             seconds[algorithm] += time.perf_counter() - before
         if time.perf_counter() - start > told.seconds:
             break
+    found = {"accuracies": accuracies, "seconds": seconds, "rounds": told.rounds}
+    show_accuracies(f"{name}: {len(federation)} clients", found)
+    print(f"{time.perf_counter() - start:.0f} s", flush=True)
+    return found
+
+
+def show_accuracies(title: str, found: dict[str, Any]) -> None:
+    """Print accuracies over splits, and points above FedAvg with the standard error over splits."""
+    accuracies = found["accuracies"]
     count = len(next(iter(accuracies.values())))
-    print(f"\n{name}: {len(federation)} clients, {count} splits, {told.rounds} rounds")
+    print(f"\n{title}, {count} splits, {found['rounds']} rounds")
     print(f"{'':<14}{'accuracy':>9}{'worst':>8}{'best':>8}{'above fedavg':>16}{'seconds':>9}")
     plain = np.array(accuracies.get("fedavg", [np.nan] * count))
     for algorithm, values in sorted(accuracies.items(), key=lambda item: -np.mean(item[1])):
-        found = 100 * np.array(values)
-        apart = found - 100 * plain
+        levels = 100 * np.array(values)
+        apart = levels - 100 * plain
         error = apart.std(ddof=1) / np.sqrt(count) if count > 1 else np.nan
         print(
-            f"{algorithm:<14}{found.mean():>9.2f}{found.min():>8.1f}{found.max():>8.1f}"
-            f"{apart.mean():>+9.2f} ± {error:.2f}{seconds[algorithm]:>9.0f}"
+            f"{algorithm:<14}{levels.mean():>9.2f}{levels.min():>8.1f}{levels.max():>8.1f}"
+            f"{apart.mean():>+9.2f} ± {error:.2f}{found['seconds'][algorithm]:>9.0f}"
         )
-    print(f"{time.perf_counter() - start:.0f} s", flush=True)
-    return {"accuracies": accuracies, "seconds": seconds, "rounds": told.rounds}
 
 
 def main() -> int:
@@ -376,7 +385,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=np.inf, help="of a data set, then no more")
     parser.add_argument("--into", type=Path, help="a JSON file for the accuracies of all splits")
+    parser.add_argument("--show", type=Path, help="print the tables of such a file again")
     told = parser.parse_args()
+    if told.show:
+        for name, found in json.loads(told.show.read_text(encoding="utf-8")).items():
+            show_accuracies(name, found)
+        return 0
     if told.files:
         found = {name: measure_real(name, told) for name in told.data.split(";")}
         if told.into:

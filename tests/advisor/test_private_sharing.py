@@ -1,6 +1,8 @@
 """Advice under a privacy budget: whether sharing pays, and from how many clients on."""
 
 import json
+from dataclasses import replace
+from itertools import product
 
 import numpy as np
 import pytest
@@ -36,6 +38,20 @@ def test_a_tight_budget_among_few_clients_makes_sharing_too_dear(few, tight):
     loose = fa.advise(few, privacy=fa.Privacy(epsilon=8))
     assert loose.recommended == "rtfa"
     assert loose.privacy.plain < loose.privacy.loss < tight.privacy.loss
+    # noise in the shared model is more displacement: its best ridge is smaller, as after rounds
+    about, world = loose.privacy, loose.population.world
+    world = replace(world, optimum_power=world.shift_power)
+    told = {
+        name: getattr(about, name) for name in ("rounds", "cohort", "local_steps", "server_step")
+    }
+    told |= {"clients": 20, "dimension": 40}
+    noise = fa.Privacy(noise_multiplier=about.noise_multiplier, clip=about.clip)
+    private = fa.rounds(world, "rtfa", privacy=noise, **told)
+    tried = product((4, 16, 64), (5, 50))
+    paths = (fa.rounds(world, "rtfa", **told | {"rounds": R, "local_steps": K}) for R, K in tried)
+    part = float(private.ridge[-1] / min(paths, key=lambda path: path.final).ridge[-1])
+    assert 0 < part < 1
+    assert loose.ridge == pytest.approx(part * plain.predictions["rtfa"].ridge, rel=1e-6)
 
 
 def test_from_the_number_that_is_said_on_sharing_pays(tight):
@@ -52,14 +68,11 @@ def test_from_the_number_that_is_said_on_sharing_pays(tight):
     assert budget.spend(told["rounds"], cohort, cohort) == pytest.approx(0.5, rel=1e-3)
 
 
-def test_the_command_takes_the_budget_and_few_features_of_classes_are_refused(few, tmp_path):
+def test_the_command_takes_the_budget(few, tmp_path):
     path = tmp_path / "clients.safetensors"
     few.save(path)
     told = fedasym("advise", str(path), "--epsilon", "0.5", "--json")
     assert json.loads(told.stdout)["recommended"] == "local_ridge"
-    classes = fa.datasets.synthetic(task="classification", clients=20, dimension=12, seed=1)
-    with pytest.raises(fa.InvalidInput, match="epsilon is 4: with classes and so few features"):
-        fa.advise(classes, privacy=fa.Privacy(epsilon=4))
     with pytest.raises(fa.InvalidInput, match="privacy has no epsilon"):
         fa.advise(few, privacy=fa.Privacy(noise_multiplier=1))
 
@@ -82,6 +95,21 @@ def one_hot(labelled):
     labels = np.eye(3)[labelled.labels] - 1 / 3
     told = {"clients": labelled.owner, "split": labelled.split, "intercept": False}
     return fa.Federation.from_arrays(labelled.features, labels, **told)
+
+
+def personal_accuracy(labelled, features, shared):
+    """Of heads that clients fit about the shared one, with the best of a few ridges."""
+    hits, d = np.zeros(8), features.shape[1]
+    for client in labelled.clients:
+        rows = labelled.rows(client, "train")
+        fresh = np.concatenate([labelled.rows(client, split) for split in ("validation", "test")])
+        X = features[rows]
+        left = np.eye(3)[labelled.labels[rows]] - 1 / 3 - X @ shared
+        for place, ridge in enumerate(np.geomspace(0.1, 100, 8)):
+            own = np.linalg.solve(X.T @ X / len(X) + ridge * np.eye(d), X.T @ left / len(X))
+            scores = features[fresh] @ (shared + own)
+            hits[place] += np.sum(scores.argmax(1) == labelled.labels[fresh])
+    return hits.max() / np.sum(labelled.split > 0)
 
 
 def test_heads_on_one_hot_labels_are_one_regression(labelled, loose):
@@ -108,23 +136,11 @@ def test_private_heads_are_as_good_as_advice_on_classes_says(labelled, loose):
     run = fa.train("fedavg", one_hot(labelled), privacy=noise, **settings)
     assert run.privacy.epsilon == pytest.approx(4, rel=1e-3)
 
-    def accuracy(shared):
-        hits = np.zeros(8)
-        for client in labelled.clients:
-            rows, fresh = (
-                labelled.rows(client, "train"),
-                [labelled.rows(client, split) for split in ("validation", "test")],
-            )
-            X, Z = labelled.features[rows], labelled.features[np.concatenate(fresh)]
-            left = np.eye(3)[labelled.labels[rows]] - 1 / 3 - X @ shared
-            for place, ridge in enumerate(np.geomspace(0.1, 100, 8)):
-                gram = X.T @ X / len(X) + ridge * np.eye(66)
-                scores = Z @ (shared + np.linalg.solve(gram, X.T @ left / len(X)))
-                hits[place] += np.sum(scores.argmax(1) == labelled.labels[np.concatenate(fresh)])
-        return hits.max() / np.sum(labelled.split > 0)
-
     error = (0.25 / np.sum(labelled.split > 0)) ** 0.5
-    private, alone = accuracy(run.shared), accuracy(np.zeros((66, 3)))
+    private, alone = (
+        personal_accuracy(labelled, labelled.features, shared)
+        for shared in (run.shared, np.zeros((66, 3)))
+    )
     assert abs(private - (1 - about.loss)) < 2.5 * error
     assert abs(alone - (1 - about.alone)) < 2.5 * error
     assert private > alone + error
@@ -149,3 +165,32 @@ def test_a_budget_changes_advice_on_classes(labelled, loose):
     part = (costs.alone - costs.loss[0]) / (costs.alone - costs.plain[0])
     gained = part * (tight.privacy.alone - tight.privacy.plain)
     assert gained[0] < 0.05 * tight.privacy.alone <= gained[1] * 1.001
+
+
+def test_few_features_of_classes_take_a_budget_too():
+    """Levels are those of folds; private heads with the advised settings are as good as is said."""
+    told = {"classes": 3, "radius": 1.5, "centre": 2, "aspect": 0.5, "dimension": 12, "seed": 1}
+    table = fa.datasets.synthetic(task="classification", clients=60, **told)
+    tight, loose = (fa.advise(table, privacy=fa.Privacy(epsilon=each)) for each in (0.1, 3))
+    assert (tight.recommended, loose.recommended) == ("local_ridge", "rtfa")
+    assert loose.privacy.pays < 60 < tight.privacy.pays
+    assert tight.privacy.plain == 1 - tight.predictions["rtfa"].accuracy.value
+    page = str(loose).replace("\n", " ")
+    assert "Use rtfa: without privacy accuracy" in page
+    assert "least-squares heads on one-hot labels, " in page
+    assert json.loads(loose.to_json())["privacy"]["shares"] is True
+    trains, about = table.split == 0, loose.privacy
+    X = (table.features - table.features[trains].mean(0)) / table.features[trains].std(0)
+    labels = np.eye(3)[table.labels] - 1 / 3
+    kept = {"clients": table.owner, "split": table.split, "intercept": False}
+    heads = fa.Federation.from_arrays(X, labels, **kept)
+    noise = fa.Privacy(noise_multiplier=about.noise_multiplier, clip=about.clip)
+    settings = {"rounds": about.rounds, "local_steps": about.local_steps, "cohort": 60}
+    settings |= {"server_step": about.server_step, "batch": 1000, "evaluate_every": 0}
+    run = fa.train("fedavg", heads, privacy=noise, **settings)
+    private, alone = (
+        personal_accuracy(table, X, shared) for shared in (run.shared, np.zeros((12, 3)))
+    )
+    error = (0.25 / np.sum(table.split > 0)) ** 0.5
+    assert abs(private - (1 - about.loss)) < 3 * error
+    assert private > alone

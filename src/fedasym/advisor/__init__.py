@@ -41,6 +41,7 @@ from fedasym.advisor.class_estimates import (
     estimate_world,
     look_at_clients,
     plain_estimates,
+    regress_few_features,
 )
 from fedasym.advisor.class_predictions import (
     has_accuracy,
@@ -91,6 +92,7 @@ from fedasym.advisor.federated import (
 from fedasym.advisor.mixed import advise_mixed, advise_scored, has_filters
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
+    LOG_LOSS,
     ClientLevels,
     candidates_of,
     lacks_variance,
@@ -159,7 +161,7 @@ def advise(
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
         expensive, clients are advised to learn alone, and told from how many on sharing would pay.
         The statistics of the advice itself are not counted. For classes this is predicted for
-        least-squares heads on one-hot labels; with few features of classes it is refused.
+        least-squares heads on one-hot labels.
     statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every
         client a few bounded numbers and a vector go into sums, to which Gaussian noise is added.
         Intervals are wider, and nothing is said of single clients. Labels that are numbers.
@@ -197,7 +199,13 @@ def advise(
             )
         told: dict[str, Any] = {"task": task, "intercept": intercept, "algorithms": algorithms}
         told |= {"statistics_privacy": statistics_privacy}
-        return charge_privacy(advise(data, y, clients, **told), budget)
+        plain = advise(data, y, clients, **told)
+        if plain.metric is LOG_LOSS:  # from folds: the population that privacy needs is estimated
+            taken = read_classes(data, y, clients)
+            some = taken.data.thin(affordable_clients(taken.data))
+            squares = regress_few_features(replace(taken, data=some))
+            plain = replace(plain, population=replace(plain.population, squares=squares))
+        return charge_privacy(plain, budget)
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]
@@ -274,7 +282,14 @@ def advise_samples(
     numbers = read_clients(data, y, clients)
     with few_threads(numbers.dimension):
         if are_few(numbers, free):
-            beside = [each for each in beside if not every or has_filters(each)]
+            other = [each for each in beside if not has_filters(each)]
+            if other and not every:
+                raise NoFormula(
+                    f"{other[0].name}: with so few features ({numbers.dimension}) advice takes"
+                    " algorithms of one server weight and one client filter; fit this one with"
+                    " fa.linear.fit, or measure it with fa.train"
+                )
+            beside = [each for each in beside if each not in other]
             some = numbers.thin(affordable_clients(numbers))
             advice = advise_mixed(some, *named, free, notes, beside)
             return count_everyone(advice, numbers.sizes, len(some.parts))

@@ -430,6 +430,7 @@ def score_answer(advice: Advice) -> dict[str, Any]:
         "doubts": [asdict(doubt) for doubt in advice.doubts],
         "confirm": {"candidates": list(advice.confirm.candidates), "what": str(advice.confirm)},
         "gain": None if advice.gain is None else keep_finite(advice.gain.record()),
+        **privacy_answers(advice),
     }
 
 
@@ -489,14 +490,7 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     in accuracy as of what it gains in the squared error.
     """
     about = advice.population
-    if advice.metric is LOG_LOSS:
-        raise InvalidInput(
-            f"epsilon is {number(budget.epsilon)}: with classes and so few features"
-            f" ({about.dimension}) models are fitted to folds, and no population is estimated from"
-            " which the cost of privacy would follow; train privately beside a plain run, and"
-            " compare (fa.train with privacy)"
-        )
-    classes = advice.metric is ACCURACY
+    classes = advice.metric is not LOSS
     world: Any = about.squares if classes else about.world
     if not classes:
         # the shared optimum lies in the covariance as the displacements do, lest it be shorter
@@ -512,24 +506,29 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     # the largest curvature that was seen may be above that of the estimated spectrum
     if advice.steps is not None and not classes:
         step = min(step, advice.steps.step)
-    if classes:  # squares curve twice as much as the softmax
+    if "fedavg" in advice.training:  # squares curve twice as much as the softmax
         step = min(step, advice.training["fedavg"]["server_step"] / 2)
     tried = Candidates.of_all([4, 16, 64], None, [5, 50], step)
     size = about.dimension * about.outputs
     search = RoundSearch(world, PAPER[best], tried, size, budget.delta, budget.sampling)
-    cell, free = (search.find(epsilon, about.clients) for epsilon in (budget.epsilon, None))
-    rate, target = 1.0, (1 - LEAST_GAIN) * search.alone
+    cell, free = (search.find(each, about.clients) for each in (budget.epsilon, None))
+    loss, target = lost[best] + cell.loss - free.loss, (1 - LEAST_GAIN) * search.alone
     if classes:
-        rate = max(lost[alone] - lost[best], 0.0) / max(search.alone - free.loss, 1e-300)
-        target = search.alone - LEAST_GAIN * lost[alone] / max(rate, 1e-300)
+        gain, squares = max(lost[alone] - lost[best], 0.0), search.alone - free.loss
+        # where squares gain nothing privacy takes everything
+        part = (cell.loss - free.loss) / squares if squares > 0 else 1.0
+        loss = lost[best] + part * gain
+        wanted = LEAST_GAIN * lost[alone] / gain if gain > 0 else np.inf
+        target = search.alone - wanted * squares if squares > 0 else 0.0
+    epsilon = float(budget.epsilon or 0.0)
     found = PrivateSharing(
-        epsilon=float(budget.epsilon or 0.0),
+        epsilon=epsilon,
         delta=budget.delta,
         algorithm=best,
-        loss=lost[best] + rate * (cell.loss - free.loss),
+        loss=loss,
         plain=lost[best],
         alone=lost[alone],
-        pays=search.count_clients(float(budget.epsilon or 0.0), target),
+        pays=search.count_clients(epsilon, target) if target > 0 else np.inf,
         rounds=cell.rounds,
         cohort=int(cell.cohort),
         clip=cell.clip,
@@ -541,6 +540,9 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     if advice.recommended in PAPER and PAPER[advice.recommended].shares_nothing:
         chosen = advice.recommended
     ridge = advice.ridge if chosen == advice.recommended else advice.predictions[chosen].ridge
+    if chosen == best and ridge is not None and cell.ridge is not None and free.ridge:
+        # about a shared model with noise the best is smaller; those of squares are no logistic ones
+        ridge = None if classes else ridge * cell.ridge / free.ridge
     return replace(advice, recommended=chosen, ridge=ridge, privacy=found)
 
 

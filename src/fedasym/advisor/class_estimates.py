@@ -102,6 +102,22 @@ def one_hot_regression(found: ClassMoments, world: LabelModel, aspect: float) ->
     )
 
 
+def regress_few_features(classes: Classes) -> Population:
+    """Least-squares heads as one regression, where features are few: standardised over all clients,
+    whose mean the intercept takes up.
+    """
+    data = classes.data
+    rows = np.concatenate([X for X, _ in data])
+    mean, scale = rows.mean(0), np.maximum(rows.std(0), 1e-300)
+    tables = {id(part.features): part.features for part in data.parts}  # which clients may share
+    scaled = {key: (np.asarray(X)[:, data.live] - mean) / scale for key, X in tables.items()}
+    parts = tuple(replace(part, features=scaled[id(part.features)]) for part in data.parts)
+    even = replace(data, parts=parts, live=np.ones(mean.size, bool))
+    found = look_at_clients(replace(classes, data=even)).found
+    world = estimate_world(found, classes.count)
+    return one_hot_regression(found, world, float(np.median(mean.size / data.sizes)))
+
+
 def centre_power(found: ClassMoments) -> float:
     """The p at which a shared optimum with energies s^p has the observed lift; 0 unless clear."""
     lift, error = found.lift

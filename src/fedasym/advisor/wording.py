@@ -25,6 +25,7 @@ NO_FINITE_ERROR = (
     " take one with a ridge, or stop early."
 )
 RANKING_AID = "Take this as a ranking aid: see the doubts on the levels."
+HEADS = "least-squares heads on one-hot labels, "  # those that a privacy budget is predicted for
 RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
 
 
@@ -44,9 +45,14 @@ def regression_page(advice: Advice) -> str:
     else:
         parts += ["", *gainer_lines(advice)]
     parts += doubt_lines(advice)
-    parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    parts += ["", fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")]
     parts += bytes_lines(advice.sent) if advice.statistics is None else []
     return "\n".join(parts)
+
+
+def proof_heading(advice: Advice) -> str:
+    """Of the experiment, which has no privacy."""
+    return "To prove this wrong" + ", without privacy" * (advice.privacy is not None)
 
 
 def statistics_sentence(advice: Advice, spent: NoisedStatistics) -> str:
@@ -81,8 +87,7 @@ def regression_sentence(advice: Advice) -> str:
     told = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in others]
     text += f", {', '.join(told)}." if told else "."
     if advice.privacy is not None:
-        told = advice.privacy.describe(lambda loss: three_digits(loss + advice.floor))
-        return f"{text} {told}"
+        return f"{text} {advice.privacy.describe(lambda loss: three_digits(loss + advice.floor))}"
     if advice.steps is not None:
         text += f" {stopping_sentence(advice)}"
     return text
@@ -242,7 +247,7 @@ def class_page(advice: Advice) -> str:
         *bytes_lines(advice.sent),
     ]
     parts += doubt_lines(advice)
-    parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    parts += ["", fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")]
     parts += [f"  {line}" for line in advice.confirm.snippet.splitlines()]
     return "\n".join(parts)
 
@@ -266,8 +271,8 @@ def class_sentence(advice: Advice) -> str:
     apart = [f"{points_apart(best, others[name])} {name}" for name in RIVALS if name in others]
     text += f", {' and '.join(apart)}." if apart else "."
     if about is not None:
-        heads = "least-squares heads on one-hot labels, "
-        text += f" {about.describe(lambda wrong: percent_text(1 - wrong), heads)}"
+        text += f" {about.describe(lambda wrong: percent_text(1 - wrong), HEADS)}"
+        text += " Validation chooses the ridge." if advice.ridge is None else ""
     elif advice.steps is not None:
         text += f" {epochs_sentence(advice.steps)}"
     elif advice.predictions["rtfa"].contradicted:
@@ -356,7 +361,11 @@ def scored_sentence(advice: Advice) -> str:
         if name != advice.recommended and (row := advice.predictions[name])
     ]
     scores = f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)}"
-    return f"Use {advice.recommended}: " + ", ".join([f"{scores} on held-out folds", *told]) + "."
+    text = ", ".join([f"{scores} on held-out folds", *told])
+    if advice.privacy is None:
+        return f"Use {advice.recommended}: {text}."
+    cost = advice.privacy.describe(lambda wrong: f"{1 - wrong:.1%}", HEADS)
+    return f"Use {advice.recommended}: without privacy {text}. {cost}"
 
 
 def score_page(advice: Advice) -> str:
@@ -378,7 +387,7 @@ def score_page(advice: Advice) -> str:
         lines.append(f"{mark} {row.algorithm:<13}{lost}{right}")
     if advice.gain is not None:
         lines += ["", fill_lines(advice.gain.sentence, "")]
-    check = fill_lines(f"To prove this wrong: {advice.confirm}", "")
+    check = fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")
     return "\n".join([*lines, *doubt_lines(advice), "", check])
 
 

@@ -419,6 +419,7 @@ class PrivateCell(NamedTuple):
     local_steps: float
     server_step: float
     multiplier: float
+    ridge: float | None
 
 
 class Candidates(NamedTuple):
@@ -603,6 +604,7 @@ class RoundSearch:
             float(told["local_steps"][at]),
             float(told["server_step"][at]),
             float(path.privacy["noise_multiplier"][at]) if budget else 0.0,
+            None if path.ridge is None else float(path.ridge[at, place]),
         )
 
     def count_clients(self, epsilon: float, target: float) -> float:

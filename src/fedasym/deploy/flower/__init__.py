@@ -328,8 +328,8 @@ def write_app(
 
     rules: values of its config other than usual, such as {"privacy": "central", "epsilon": 4.0}.
 
-    what: a name, an `Algorithm`, `module:name` or `FILE.py:name`; the module of one from outside
-    the package travels with the app.
+    what: a name, with settings in parentheses or without, an `Algorithm`, `module:name` or
+    `FILE.py:name`; the module of one from outside the package travels with the app.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -339,6 +339,9 @@ def write_app(
     """
     what = import_beside(what) if isinstance(what, str) else what
     algorithm = None if what == ADVISE else algorithm_to_deploy(what)
+    if algorithm is not None and algorithm.name.endswith(")"):
+        algorithm, told = separate_settings(algorithm)
+        rules = told | dict(rules or {})
     name = ADVISE if algorithm is None else algorithm.name
     if algorithm is not None:
         RunConfiguration.of(algorithm, default_config(algorithm) | dict(rules or {}))
@@ -404,6 +407,29 @@ def package_name(folder: Path) -> str:
 def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     """The algorithm that an app is to train."""
     return find_algorithm(find(what, others=[ADVISE]))
+
+
+def separate_settings(algorithm: Algorithm) -> tuple[Algorithm, dict[str, Any]]:
+    """One with settings in parentheses as the package's own, and the config that says them.
+
+    >>> chosen, told = separate_settings(find("fedavg(local_steps=20)"))
+    >>> chosen.name, told
+    ('local_sgd', {'local-steps': 20})
+    """
+    kinds = [type(stage) for stage in algorithm.parts.values()]
+    own = next(
+        each
+        for each in REGISTRY.values()
+        if REGISTRY.is_built_in(each.name)
+        and [type(stage) for stage in each.parts.values()] == kinds
+    )
+    pairs = zip(algorithm.parts.values(), own.parts.values(), strict=True)
+    return own, {
+        kebab_name(name): getattr(mine, name)
+        for mine, usual in pairs
+        for name in mine.settings()
+        if getattr(mine, name) != getattr(usual, name)
+    }
 
 
 def import_beside(what: str) -> str:
