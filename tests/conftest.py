@@ -25,7 +25,6 @@ HERE = Path(__file__).parent
 gc.disable()  # until all is collected: what is imported stays, and is not worth looking at
 
 
-
 def open_programs(room: int = 400 * 2**20) -> Path:
     """The folder of compiled programs, emptied when it has become larger than that many bytes."""
     features = Path("/proc/cpuinfo")
