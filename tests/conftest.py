@@ -1,17 +1,20 @@
-"""For all tests: programs are compiled quickly, and once for all processes of a run.
+"""For all tests: programs are compiled quickly, once for all processes of a run and for later runs.
 
 JAX reads the variables when it is imported, so they are set as soon as this file is; what the run
-starts inherits them. The programs are kept in a folder of the run's own, which begins empty and
-goes away. Tests that are of the optimised programs, as users have them, ask for those: `optimised`
-in `training/clients.py`.
+starts inherits them. The programs are kept beside pytest's own notes, in a folder for this
+processor: JAX finds one by a hash of all that it is made of, so that a changed one is compiled
+anew. Tests that are of the optimised programs, as users have them, ask for those: `optimised` in
+`training/clients.py`.
 """
 
 import gc
 import os
+import platform
 import shutil
 import sys
 import tempfile
 import time
+import zlib
 from importlib.metadata import version
 from pathlib import Path
 
@@ -21,9 +24,22 @@ from _pytest.doctest import DoctestModule
 HERE = Path(__file__).parent
 gc.disable()  # until all is collected: what is imported stays, and is not worth looking at
 
+
+def open_programs(room: int = 400 * 2**20) -> Path:
+    """The folder of compiled programs, emptied when it has become larger than that many bytes."""
+    features = Path("/proc/cpuinfo")
+    told = features.read_text() if features.exists() else platform.processor()
+    mine = "".join(line for line in told.splitlines() if line.startswith(("flags", "Features")))
+    folder = HERE.parent / ".pytest_cache" / f"programs-{zlib.crc32(mine.encode()):x}"
+    if sum(each.stat().st_size for each in folder.glob("*")) > room:
+        shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    return folder
+
+
 if "PYTEST_XDIST_WORKER" not in os.environ:
     KEPT = tempfile.mkdtemp(prefix="fedasym-tests-")
-    os.environ["JAX_COMPILATION_CACHE_DIR"] = KEPT
+    os.environ["JAX_COMPILATION_CACHE_DIR"] = str(open_programs())
     os.environ["JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS"] = "0"
     os.environ["JAX_PERSISTENT_CACHE_MIN_ENTRY_SIZE_BYTES"] = "-1"
     os.environ["JAX_DISABLE_MOST_OPTIMIZATIONS"] = "1"
@@ -73,6 +89,33 @@ def pytest_collection_finish():
     gc.freeze()
     gc.set_threshold(100_000, 20, 50)
     gc.enable()
+    SPENT.append(sum(os.times()[:4]))
+
+
+SPENT: list[float] = []  # processor seconds at the end of every phase, with ended children
+
+
+def pytest_addoption(parser):
+    what = "print the tests that take most processor time, which a busy machine does not change"
+    parser.addoption("--costs", type=int, default=0, metavar="COUNT", help=what)
+
+
+@pytest.hookimpl(wrapper=True, tryfirst=True)
+def pytest_runtest_makereport(item):
+    SPENT.append(sum(os.times()[:4]))
+    item.user_properties.append(("processor", SPENT[-1] - SPENT[-2]))
+    return (yield)
+
+
+def pytest_terminal_summary(terminalreporter, config):
+    """What each test took from its setup to its teardown."""
+    costs = [
+        (sum(value for name, value in report.user_properties if name == "processor"), report.nodeid)
+        for report in terminalreporter.stats.get("", [])
+        if report.when == "teardown"
+    ]
+    for seconds, test in sorted(costs, reverse=True)[: config.getoption("--costs")]:
+        terminalreporter.write_line(f"{seconds:6.1f} processor seconds  {test}")
 
 
 # Files that take four seconds or more, longest first: no worker waits for another at the end.

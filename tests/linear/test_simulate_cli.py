@@ -145,7 +145,8 @@ def finished(file) -> int:
 def test_killed_work_goes_on_without_repeating_a_trial(tmp_path, monkeypatch):
     file = tmp_path / "trials.json"
     code, said, kept = interrupted(file, signal.SIGKILL)
-    assert (code, said) == (-signal.SIGKILL, "")
+    assert code == -signal.SIGKILL
+    assert re.fullmatch(r"( *\d+%  trial \d+ of 4000\n)*", said)  # a busy machine hears of it
     assert kept >= 3
     world, done, wanted = fa.Population(1, 0.5, 2, norm=2), [], kept + 3
     real = trials.one_trial

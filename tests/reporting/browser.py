@@ -46,7 +46,7 @@ os.dup2(ends[0], 3)
 os.dup2(ends[1], 4)
 os.execv(sys.argv[3], sys.argv[3:])
 """
-WAIT = 60.0  # seconds for one answer: machines that run tests are busy
+WAIT = 180.0  # seconds for one answer: machines that run tests are busy
 
 
 def found() -> str | None:

@@ -46,9 +46,10 @@ def mix_hash(*words: int | np.integer | NDArray[np.integer]) -> Words:
     with np.errstate(over="ignore"):  # arithmetic modulo 2^64 is meant
         for word in words:
             state = state + np.asarray(word).astype(np.uint64) + STEP
-            state = (state ^ (state >> np.uint64(30))) * FIRST
-            state = (state ^ (state >> np.uint64(27))) * SECOND
-            state = state ^ (state >> np.uint64(31))
+            for shift, factor in ((30, FIRST), (27, SECOND)):
+                state ^= state >> np.uint64(shift)
+                state *= factor
+            state ^= state >> np.uint64(31)
     return state
 
 
