@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -31,7 +32,7 @@ from fedasym.data.files import KEY, check_file
 from fedasym.data.samples import owners_of
 from fedasym.data.shards import ClientNames, ShardedFederation
 from fedasym.training.convergence import Exact
-from fedasym.training.privacy import PrivacySpent
+from fedasym.training.plans import PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.wording import COLUMNS
 
@@ -346,9 +347,8 @@ class StateFolder(Role):
 
 
 class States:
-    """The states of a piece in its run folder: a driver that is killed goes on from the last one.
-
-    A small file has the last state of some trajectories, and one for each test what was measured.
+    """The states of a piece in its run folder, from which a killed driver goes on: one file has the
+    last state of some trajectories, and one for each test what was measured.
     """
 
     def __init__(self, folder: StateFolder, key: str, say: Callable[[str], None]) -> None:
@@ -391,10 +391,8 @@ class States:
         if tests == self.tests and time.monotonic() < self.saved + EVERY:
             return
         for test in range(self.tests, tests):
-            arrays: dict[str, Any] = {}
-            for at, each in enumerate(outcomes):
-                arrays |= each.describe_test(test, f"{at}.")
-            self.folder.keep_state(self.name(test), arrays)
+            added = [each.describe_test(test, f"{at}.") for at, each in enumerate(outcomes)]
+            self.folder.keep_state(self.name(test), dict(ChainMap(*added)))
         import jax
 
         leaves = {f"leaf{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(state))}

@@ -68,7 +68,7 @@ from fedasym.deploy.flower.roster import (
 )
 from fedasym.exact.outputs import GramSums
 from fedasym.models import SavedHead
-from fedasym.training.privacy import clip_move, draw_secret_noise
+from fedasym.training.plans import clip_move, draw_secret_noise
 from fedasym.training.settings import Settings, bind_stage, named_settings
 from fedasym.training.twin import COHORT, add_share, start_head
 
