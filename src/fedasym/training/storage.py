@@ -360,9 +360,7 @@ class States:
         return f"{self.key}.{self.slab}" + ("" if test is None else f".{test}")
 
     def resume(self, state: State, outcomes: Sequence[RunOutcome]) -> tuple[int, State]:
-        """The last state of the next trajectories, outcomes filled in; 0 and the one that is given
-        where there is none, or something else than expected.
-        """
+        """The last state of the next trajectories, outcomes filled in; else 0 and the one given."""
         import jax  # a history that is read needs none
 
         from fedasym.training.heads import put_on_device
