@@ -165,7 +165,7 @@ class Timed:
         }
         wall, clock = self.run("killed", events)
         driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"killed": wall, "lost": clock.lost, "peak": max(seen), "driver": driver}
+        return {"killed": wall, "lost": clock.lost, "peak": max(seen), "driver_peak": driver}
 
 
 def there(data: Path, home: Path) -> dict[str, Any]:
@@ -226,7 +226,7 @@ def report_deaths(found: dict[str, Any], home: Path) -> None:
         f"two nodes killed: {last['accuracy']:.2%} personal, {last['shared_accuracy']:.2%} shared;"
     )
     print(f"  {found['killed']:.0f} s, {found['shards']} shards; peak of an actor", end=" ")
-    print(f"{found['peak'] / 1e9:.2f} GB, of the driver {found['driver'] / 1e9:.2f} GB;")
+    print(f"{found['peak'] / 1e9:.2f} GB, of the driver {found['driver_peak'] / 1e9:.2f} GB;")
     print(*(f"  {each}" for each in found["lost"]), sep="\n")
 
 

@@ -43,8 +43,8 @@ from fedasym.training.storage import States
 
 Node = tuple[int, int]  # of a binary tree over shards: its level, and its place there
 Sum = tuple[Any, Any]  # of moves, and of what is sent beside them
-BLOCKS = 12  # of those that an actor reads, what it holds at a time: benchmarks/shards_on_ray.py
-INDEX = 1000  # bytes that an actor holds of each client of the federation, whose index it reads
+BLOCKS = 28  # of those that an actor reads, what it holds at a time: benchmarks/shards_on_ray.py
+INDEX = 400  # bytes that an actor holds of each client of the federation, whose index it reads
 
 
 def fold_shards(nodes: Mapping[Node, Sum], first: int, last: int, shards: int) -> dict[Node, Sum]:
