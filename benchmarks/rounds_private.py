@@ -32,7 +32,7 @@ from rounds_simulation import (
 )
 
 import fedasym as fa
-from fedasym.training.privacy import plan_private_rounds
+from fedasym.training.plans import plan_private_rounds
 from fedasym.training.settings import Settings
 
 ROUNDS = (2, 5, 10, 20)

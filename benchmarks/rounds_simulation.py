@@ -13,8 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 
 import fedasym as fa
-from fedasym.training.plans import cohorts, draw_private_cohorts
-from fedasym.training.privacy import PrivateRounds, draw_noise
+from fedasym.training.plans import PrivateRounds, cohorts, draw_noise, draw_private_cohorts
 
 SAMPLES = 80  # training samples of a client
 

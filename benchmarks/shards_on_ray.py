@@ -5,8 +5,8 @@ also where two of the nodes are killed on the way, and what a round and a shard 
     python benchmarks/shards_on_ray.py 1000000 --into FOLDER  # 12.9 GB there, gone afterwards
 
 Clients and training are those of clients_on_disk.py. Every node has one CPU and listens on loopback
-alone; all see the folder under the same path. Times of a round are medians, since other processes
-may be at work; peaks are what the system says of each actor (VmHWM).
+alone; all see the folder under the same path. Where other processes are at work, believe processor
+times rather than the clock; an empty round is the fastest tenth. Peaks are VmHWM of each actor.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import subprocess
 import sys
 import tempfile
 import time
+from contextlib import suppress
 from pathlib import Path
 from statistics import median
 from typing import Any
@@ -120,14 +121,24 @@ class Timed:
             took.append(time.monotonic() - begun)
             return answers
 
+        marks = list[tuple[float, float]]()  # processor time of the driver, and of the actors
+
+        def mark() -> None:
+            marks.append((time.process_time(), sum(spent())))
+
+        last = f"tested {self.shards} of"
         RayCrew.gather = timed  # type: ignore[method-assign]
-        wall, clock = self.run("there", {})
+        wall, clock = self.run("there", dict.fromkeys((", round 25 ", ", round 400 ", last), mark))
+        (driver, actors), (driven, trained), (_, tested) = marks
         RayCrew.gather = gather  # type: ignore[method-assign]
         found = {
             "wall": wall,
             "round": median(took[50:]),
             "rounds": clock.between(", round 25 ", ", round 400 "),
             "tests": clock.between(", round 400 ", f"of {self.shards} shards"),
+            "driver": (driven - driver) / ROUNDS,
+            "trained": (trained - actors) / ROUNDS,
+            "tested": (tested - trained) / len(self.opened),
         }
         with open_shards(self.on, self.opened) as keepers:
             empty = list[float]()
@@ -138,7 +149,7 @@ class Timed:
             begun = time.monotonic()
             keepers.map_blocks(len, ())
             read = time.monotonic() - begun
-        return found | {"empty": median(empty), "read": read}
+        return found | {"empty": float(np.quantile(empty, 0.1)), "read": read}
 
     def disturbed(self) -> dict[str, Any]:
         """One node is killed after half of the rounds, another after half of the tests."""
@@ -154,7 +165,7 @@ class Timed:
         }
         wall, clock = self.run("killed", events)
         driver = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-        return {"killed": wall, "lost": clock.lost, "peak": max(seen), "driver": driver}
+        return {"killed": wall, "lost": clock.lost, "peak": max(seen), "driver_peak": driver}
 
 
 def there(data: Path, home: Path) -> dict[str, Any]:
@@ -173,17 +184,32 @@ def killed(data: Path, home: Path) -> dict[str, Any]:
     return found
 
 
+def actors() -> list[Path]:
+    """What the system tells of each actor of the cluster of this process."""
+
+    def parent(process: Path) -> Path:
+        told = (process / "stat").read_text().rpartition(")")[2].split()
+        return process.with_name(told[1])
+
+    found = []
+    for each in Path("/proc").glob("[0-9]*"):
+        with suppress(OSError):  # it ended
+            keeper = (each / "cmdline").read_text().startswith("ray::ShardKeeper")
+            if keeper and parent(parent(each)).name == str(os.getpid()):
+                found.append(each)
+    return found
+
+
 def peaks() -> list[int]:
     """Bytes that the actors have had at most."""
-    found = [0]
-    for each in Path("/proc").glob("[0-9]*"):
-        try:
-            if (each / "cmdline").read_text().startswith("ray::ShardKeeper"):
-                lines = (each / "status").read_text().splitlines()
-                found += [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]
-        except OSError:  # it ended
-            continue
-    return found
+    lines = [line for each in actors() for line in (each / "status").read_text().splitlines()]
+    return [int(line.split()[1]) * 1024 for line in lines if line.startswith("VmHWM")]
+
+
+def spent() -> list[float]:
+    """Seconds of processor time that the actors have had."""
+    told = [(each / "stat").read_text().rpartition(")")[2].split() for each in actors()]
+    return [(int(each[11]) + int(each[12])) / os.sysconf("SC_CLK_TCK") for each in told]
 
 
 def step(name: str, data: Path, home: Path) -> dict[str, Any]:
@@ -200,32 +226,25 @@ def report_deaths(found: dict[str, Any], home: Path) -> None:
         f"two nodes killed: {last['accuracy']:.2%} personal, {last['shared_accuracy']:.2%} shared;"
     )
     print(f"  {found['killed']:.0f} s, {found['shards']} shards; peak of an actor", end=" ")
-    print(f"{found['peak'] / 1e9:.2f} GB, of the driver {found['driver'] / 1e9:.2f} GB;")
+    print(f"{found['peak'] / 1e9:.2f} GB, of the driver {found['driver_peak'] / 1e9:.2f} GB;")
     print(*(f"  {each}" for each in found["lost"]), sep="\n")
 
 
-def on_paper(clients: int, many: dict[str, Any]) -> None:
-    """What more machines of one core would take, from what was measured on three nodes that share
-    the cores of this one.
-    """
-    cores = min(os.cpu_count() or 1, NODES)
-    driver = many["rounds"] / ROUNDS - many["round"]  # seconds of a round: planning, joining
+def on_paper(many: dict[str, Any]) -> None:
+    """What more machines would take, from processor time that was measured here."""
     call = many["empty"] / NODES  # of a round, for each actor
-    trained = (many["round"] - many["empty"]) * cores  # of a round, on one core
-    tested = many["tests"] * cores / clients  # of a client, on one core
+    driver, trained, tested = (1000 * many[name] for name in ("driver", "trained", "tested"))
     print(
-        f"\nA round: {1000 * driver:.1f} ms of the driver, {1000 * call:.2f} ms of Ray for each actor,"
+        f"\nprocessor time of a round: {driver:.1f} ms of the driver, {trained:.1f} ms of the actors;"
     )
-    print(
-        f"{1000 * trained:.1f} ms of a core for its clients. A test: {1000 * tested:.2f} ms a client.\n"
-    )
-    print("| machines of one core | 400 rounds | everyone of 1,000,000 | everyone of 100,000,000 |")
+    print(f"  of a test {tested:.2f} ms a client; Ray adds {1000 * call:.2f} ms for each actor\n")
+    print("| machines of one core | 400 rounds | 1,000,000 tested | 10,000,000 tested |")
     print("| --- | --- | --- | --- |")
     for machines in MACHINES:
         busy = min(machines, COHORT)
-        rounds = 400 * (driver + call * busy + trained / busy)
-        million = 1e6 * tested / machines
-        print(f"| {machines} | {rounds:.0f} s | {million:.0f} s | {100 * million / 3600:.1f} h |")
+        rounds = 400 * (many["driver"] + call * busy + many["trained"] / busy)
+        million = 1e6 * many["tested"] / machines
+        print(f"| {machines} | {rounds:.0f} s | {million:.0f} s | {10 * million:.0f} s |")
 
 
 def main() -> None:
@@ -247,7 +266,6 @@ def main() -> None:
         data = Path(told.data) if told.data else home / "clients"
         if not data.is_dir():
             fa.datasets.write_shards(draw_blocks(told.clients), data)
-        clients = len(fa.Federation.open(data))
         print(f"{os.cpu_count()} cores, {os.getloadavg()[0]:.1f} other processes at work")
         if told.killed:
             report_deaths(step("killed", data, home), home)
@@ -267,7 +285,7 @@ def main() -> None:
         print(f"{1000 * many['empty']:.1f} ms; everyone tested in {many['tests']:.0f} s;")
         print(f"  looking at all {many['shards']} shards takes {many['read']:.0f} s")
         report_deaths(many, home)
-        on_paper(clients, many)
+        on_paper(many)
     finally:
         shutil.rmtree(home, ignore_errors=True)
 

@@ -14,7 +14,7 @@ from fedasym.deploy.flower.grid import read_app
 from fedasym.deploy.flower.nodes import SavedHead, select_clients
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.training import twin
-from fedasym.training.privacy import clip_move, draw_secret_noise
+from fedasym.training.plans import clip_move, draw_secret_noise
 from fedasym.training.settings import TEXT, Settings
 
 from ..training.clients import federation

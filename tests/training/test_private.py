@@ -13,7 +13,7 @@ from fedasym.algorithms import Keep
 from fedasym.core.privacy import Release, spend_together
 from fedasym.data.splits import mix_hash
 from fedasym.training import plans, twin
-from fedasym.training.privacy import PrivateRounds, draw_noise, plan_private_rounds
+from fedasym.training.plans import PrivateRounds, draw_noise, plan_private_rounds
 from fedasym.training.settings import TEXT, Settings
 
 from .clients import DOUBLE, RAGGED, SMALL, as_twin, federation

@@ -126,7 +126,7 @@ from fedasym.models import Model
 from fedasym.models.what_if import WhatIf
 from fedasym.models.what_if import what_if as foretell
 from fedasym.results import ACCURACY, LOSS
-from fedasym.training.privacy import draw_secret_noise
+from fedasym.training.plans import draw_secret_noise
 
 LEAST_OF_A_CLASS = 5  # samples
 MIXED_NUMBERS = 2**26  # of clients with few features, samples and sums, that are looked at

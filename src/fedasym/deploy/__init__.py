@@ -32,8 +32,10 @@ class Ray:
     threads: CPUs that a piece is given, and threads that its libraries may start.
     gpus: GPUs that a piece is given, or the share of one; with 0 it is computed on the CPU, also
         where there are GPUs.
-    memory: bytes that a piece is given; by default room for JAX and three copies of the data.
-    workers: at most this many pieces at a time; as many as there is room for by default.
+    memory: bytes that a piece is given; by default room for JAX and three copies of the data, or,
+        of data in shards, for what a worker reads of them at a time.
+    workers: at most this many pieces at a time, or workers that share out the shards; as many as
+        there is room for by default.
 
     >>> Ray(gpus=0.5).variables({"JAX_ENABLE_X64": "1"})["XLA_PYTHON_CLIENT_MEM_FRACTION"]
     '0.45'

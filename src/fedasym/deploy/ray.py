@@ -382,9 +382,11 @@ class RayCrew:
 
     def settle(self) -> None:
         """As many actors as there is room for, and each its run of shards."""
-        while not (slots := self.capacity.count_slots()):
+        if not (slots := self.capacity.count_slots()):
             self.say("no node of the cluster has room any more: waiting for one")
+        while not slots:
             time.sleep(LOOK)
+            slots = self.capacity.count_slots()
         most = min(slots, self.capacity.settings.workers or slots, len(self.samples))
         there = [actor for actor in self.actors if self.is_there(actor)]
         for actor in [*there[most:], *(each for each in self.actors if each not in there)]:
@@ -427,11 +429,11 @@ class RayCrew:
         """The answers of some; whoever is lost, all are asked once more."""
         while True:
             out = {
-                getattr(self.actors[at], method).remote(*told): at
+                getattr(self.actors[at], method).remote(*told): (at, at)
                 for at, told in jobs(self.runs).items()
             }
             try:
-                return {out[done]: answer for done, answer in self.collect(out)}
+                return dict(self.collect(out))
             except Lost as lost:
                 self.mend(f"{lost}: the round is computed again")
 
@@ -439,47 +441,45 @@ class RayCrew:
         """The answers for all shards, as they come; what is lost is asked once more."""
         left = set(range(len(self.samples)))
         while left:
-            queues = {
-                at: deque(each for each in run if each in left) for at, run in enumerate(self.runs)
-            }
-            out: dict[Any, int] = {}
-            shard_of: dict[Any, int] = {}
+            queues = [deque(each for each in run if each in left) for run in self.runs]
+            out: dict[Any, tuple[int, int]] = {}
 
-            def hand_out(at: int, queues: Any = queues, out: Any = out, of: Any = shard_of) -> None:
+            def hand_out(at: int, queues: Any = queues, out: Any = out) -> None:
                 if queues[at]:
                     shard = queues[at].popleft()
-                    sent = getattr(self.actors[at], method).remote(*told, shard)
-                    out[sent], of[sent] = at, shard
+                    out[getattr(self.actors[at], method).remote(*told, shard)] = at, shard
 
-            for at in [*queues] * AHEAD:
+            for at in [*range(len(queues))] * AHEAD:
                 hand_out(at)
             try:
-                for done, answer in self.collect(out, hand_out):
-                    left.remove(shard_of[done])
-                    yield shard_of[done], answer
+                for shard, answer in self.collect(out, hand_out):
+                    left.remove(shard)
+                    yield shard, answer
             except Lost as lost:
                 self.mend(f"{lost}: its shards are looked at again")
 
     def collect(
-        self, out: dict[Any, int], hand_out: Callable[[int], None] | None = None
-    ) -> Iterator[tuple[Any, Any]]:
-        """What comes back; `hand_out` gives an actor its next."""
+        self, out: dict[Any, tuple[int, int]], hand_out: Callable[[int], None] | None = None
+    ) -> Iterator[tuple[int, Any]]:
+        """What comes back, by its number; out: the actors that were asked, and the number of what
+        they were asked; `hand_out` gives an actor its next.
+        """
         while out:
             ready = self.ray.wait(list(out), num_returns=1, timeout=LOOK)[0]
             if not ready and self.capacity.count_slots() < len(self.actors):
                 raise Lost(f"a worker was lost, {NODE_DIED}")
             for done in ready:
-                at = out[done]
+                at, number = out.pop(done)
                 try:
                     answer = self.ray.get(done)
                 except self.ray.exceptions.RayTaskError as error:
                     raise task_error(error) from None
                 except self.ray.exceptions.RayError as error:
                     raise self.bury(self.actors.pop(at), error) from None
-                yield done, answer
-                del out[done]
+                self.crashes.clear()
                 if hand_out is not None:
                     hand_out(at)
+                yield number, answer
 
     def bury(self, actor: Any, error: Exception) -> Lost:
         """What is said of an actor that was lost; one that is lost over and over is given up."""

@@ -36,15 +36,23 @@ from fedasym.experiments.plan import Piece
 from fedasym.training.heads import DiskLoader, Packed, Room, Sizes, numbers_as, put_on_device
 from fedasym.training.plans import Rows, Schedule, ServerWork, default_device
 from fedasym.training.programs import CohortSum, join_round, train_part
-from fedasym.training.runner import Question, Rounds, RunOutcome, RunWork, ScoredPart, State, Tester
+from fedasym.training.runner import (
+    PlannedRounds,
+    Question,
+    RunOutcome,
+    RunWork,
+    ScoredPart,
+    State,
+    Tester,
+)
 from fedasym.training.settings import Protocol as Rules
 from fedasym.training.steps import Program
 from fedasym.training.storage import States
 
 Node = tuple[int, int]  # of a binary tree over shards: its level, and its place there
 Sum = tuple[Any, Any]  # of moves, and of what is sent beside them
-BLOCKS = 12  # of those that an actor reads, what it holds at a time: benchmarks/shards_on_ray.py
-INDEX = 200  # bytes that an actor holds of each client of the federation, whose index it reads
+BLOCKS = 28  # of those that an actor reads, what it holds at a time: benchmarks/shards_on_ray.py
+INDEX = 400  # bytes that an actor holds of each client of the federation, whose index it reads
 
 
 def fold_shards(nodes: Mapping[Node, Sum], first: int, last: int, shards: int) -> dict[Node, Sum]:
@@ -65,18 +73,18 @@ def fold_shards(nodes: Mapping[Node, Sum], first: int, last: int, shards: int) -
             if first <= place * size and min((place + 1) * size, shards) <= last:
                 children = [(level, 2 * place), (level, 2 * place + 1)]
                 pair = [found.pop(child) for child in children if child in found]
-                found[level + 1, place] = pair[0] if len(pair) == 1 else add_sums(*pair)
+                found[level + 1, place] = pair[0] if len(pair) == 1 else join_sums(*pair)
         level += 1
     return found
 
 
-def add_sums(one: Sum, other: Sum) -> Sum:
+def join_sums(one: Sum, other: Sum) -> Sum:
     """Two sums in one."""
     total: Sum = jax.tree.map(lambda mine, theirs: mine + theirs, one, other)
     return total
 
 
-class Setting(NamedTuple):
+class StageSetting(NamedTuple):
     """What all that is asked about a server stage has in common."""
 
     key: str
@@ -107,7 +115,7 @@ class CohortPart(NamedTuple):
 class Opened(NamedTuple):
     """A setting, ready to work."""
 
-    setting: Setting
+    setting: StageSetting
     loader: DiskLoader
     tester: Tester
     steps: list[int]  # done since they were last asked for
@@ -158,7 +166,7 @@ class ShardKeeper:
     def open(self, key: str, handle: list[Any]) -> Opened:
         """A setting, made ready once."""
         if self.opened is None or self.opened.setting.key != key:
-            setting: Setting = self.fetch(handle)
+            setting: StageSetting = self.fetch(handle)
             self.ahead.clear()
             self.packed = None
             steps: list[int] = []
@@ -236,7 +244,7 @@ class ShardKeeper:
             for shard, seed, found in zip(owners, part.seeds.tolist(), waiting, strict=True):
                 *sent, kept = jax.tree.map(np.asarray, found)
                 mine, at = sums[seed], (0, shard)
-                mine[at] = add_sums(mine[at], tuple(sent)) if at in mine else tuple(sent)
+                mine[at] = join_sums(mine[at], tuple(sent)) if at in mine else tuple(sent)
                 later.append(kept)
         run = part.shards
         folded = [
@@ -285,7 +293,7 @@ def take_down(waiting: list[list[ScoredPart]], answers: list[list[ScoredPart]]) 
             kept.append((members, some, real))
 
 
-class Crew(Protocol):
+class ShardCrew(Protocol):
     """Who keeps the shards of a federation: some, who may be replaced at any time."""
 
     runs: list[range]  # of shards, for each of them
@@ -312,7 +320,7 @@ class Crew(Protocol):
 class ShardKeepers:
     """A federation in shards in the hands of a crew."""
 
-    def __init__(self, federation: ShardedFederation, crew: Crew) -> None:
+    def __init__(self, federation: ShardedFederation, crew: ShardCrew) -> None:
         self.crew, self.shard_ends = crew, federation.shard_ends
         self.federation = federation.read_by(self)
         self.states: States | None = None
@@ -375,11 +383,11 @@ class ShardBackend:
             shares = None if loader.shares is None else np.asarray(loader.shares)
             server, key = self.server._replace(private=None), str(next(self.keepers.keys))
             told = (work.protocol, work.asked, work.precision, work.stored, work.form)
-            setting = Setting(key, server, *told, self.server.alone, shares, loader.reserved)
+            setting = StageSetting(key, server, *told, self.server.alone, shares, loader.reserved)
             self.handle = key, self.keepers.crew.share(setting)
         return self.handle
 
-    def advance(self, program: Program, state: State, rounds: Rounds) -> State:
+    def advance(self, program: Program, state: State, rounds: PlannedRounds) -> State:
         """Round by round: trained where the clients live, joined here."""
         r = rounds
         for at in range(r.stop - r.start):
@@ -391,7 +399,7 @@ class ShardBackend:
             state = join_round(program, state, r.rates, *told)
         return state
 
-    def train(self, program: Program, state: State, rounds: Rounds, at: int) -> CohortSum:
+    def train(self, program: Program, state: State, rounds: PlannedRounds, at: int) -> CohortSum:
         """What the cohort of a round found, summed over its shards; seeds first."""
         shared, _, memory, clips = state
         drawn, rows, shares = (each[at] for each in (rounds.drawn, rounds.rows, rounds.shares))

@@ -130,7 +130,7 @@ def run(
     into: the run folder, `runs/<name>` unless given; a path, or a URL that fsspec knows.
     progress: called with the share that is done and a few words.
     on: "ray", or a `fedasym.runtimes.Ray` that says where and with what: pieces are computed on a
-        cluster, side by side.
+        cluster, side by side; of a federation in shards one after the other, each by all workers.
 
     >>> import tempfile, fedasym as fa
     >>> data = fa.datasets.synthetic(

@@ -350,11 +350,11 @@ def pooled_sums(federation: Federation, protocol: Protocol) -> GramSums:
     >>> pooled_sums(pair, TEXT).solve(shared_ridge=0.25).ravel().round(12).tolist()
     [0.0, 0.5, 0.0, 0.5]
     """
-    total: GramSums = reduce(operator.add, map_blocks(federation, sum_products, protocol))
+    total: GramSums = reduce(operator.add, map_blocks(federation, add_up_products, protocol))
     return total
 
 
-def sum_products(block: Federation, protocol: Protocol) -> GramSums:
+def add_up_products(block: Federation, protocol: Protocol) -> GramSums:
     """The sums of products of some clients."""
     side = block.dimension + protocol.intercept
     gram, cross, count = np.zeros((side, side)), np.zeros((side, block.outputs)), 0

@@ -29,7 +29,7 @@ from fedasym.training.decomposition import (
     join_parts,
 )
 from fedasym.training.history import TEST, VALIDATION, History
-from fedasym.training.privacy import describe_spending
+from fedasym.training.plans import describe_spending
 from fedasym.training.settings import SETTINGS, Protocol, named_settings
 from fedasym.training.wording import (
     COLUMNS,

@@ -30,7 +30,7 @@ from fedasym.core.numbers import (
 from fedasym.data.federation import Federation
 from fedasym.results import Result
 from fedasym.training.convergence import NEAR, Exact
-from fedasym.training.privacy import PrivacySpent
+from fedasym.training.plans import PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.storage import (
     Roster,

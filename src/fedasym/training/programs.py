@@ -31,7 +31,7 @@ from fedasym.training.heads import (
     mask_filling,
     read_batch,
 )
-from fedasym.training.privacy import PrivateRounds
+from fedasym.training.plans import PrivateRounds
 from fedasym.training.steps import (
     OPTIONS,
     VALUES,

@@ -379,7 +379,7 @@ def members_within(group: NDArray[np.intp], block: Block) -> NDArray[np.intp]:
 State = tuple[Array, Array, Memory | None, Clips | None]
 
 
-class Rounds(NamedTuple):
+class PlannedRounds(NamedTuple):
     """Rounds `start` to `stop` - 1 as they are planned."""
 
     start: int
@@ -399,7 +399,7 @@ class Backend(Role):
     loader: Loader
     keeps_states: bool  # whether `resume` finds what `keep` kept
 
-    def advance(self, program: Program, state: State, rounds: Rounds) -> State:
+    def advance(self, program: Program, state: State, rounds: PlannedRounds) -> State:
         """The state after these rounds."""
 
     def ask(self, tester: Tester, questions: Sequence[Question]) -> None:
@@ -429,7 +429,7 @@ class LocalBackend:
     def keep(self, round_: int, state: State, outcomes: Sequence[RunOutcome]) -> None:
         """Nothing is kept."""
 
-    def advance(self, program: Program, state: State, rounds: Rounds) -> State:
+    def advance(self, program: Program, state: State, rounds: PlannedRounds) -> State:
         """All rounds in one program."""
         r = rounds
         told = (r.drawn, r.slots, r.rows, r.shares, r.rates, r.start, r.stop - r.start)
@@ -930,7 +930,7 @@ class Runner:
             noise = None
             if private is not None:
                 noise = PrivateNoise(*schedule.noise(slab.draws, start, stop), private)
-            planned = Rounds(start, stop, data, drawn, rows, shares, rates, slots, noise)
+            planned = PlannedRounds(start, stop, data, drawn, rows, shares, rates, slots, noise)
             state = backend.advance(program, state, planned)
             shared, diverged, memory, clips = state
             steps = (stop - start) * schedule.cohort * server.local_steps

@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import time
 import zlib
+from collections import ChainMap
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass, fields
 from functools import cached_property
@@ -31,7 +32,7 @@ from fedasym.data.files import KEY, check_file
 from fedasym.data.samples import owners_of
 from fedasym.data.shards import ClientNames, ShardedFederation
 from fedasym.training.convergence import Exact
-from fedasym.training.privacy import PrivacySpent
+from fedasym.training.plans import PrivacySpent
 from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.wording import COLUMNS
 
@@ -346,9 +347,8 @@ class StateFolder(Role):
 
 
 class States:
-    """The states of a piece in its run folder: a driver that is killed goes on from the last one.
-
-    A small file has the last state of some trajectories, and one for each test what was measured.
+    """The states of a piece in its run folder, from which a killed driver goes on: one file has the
+    last state of some trajectories, and one for each test what was measured.
     """
 
     def __init__(self, folder: StateFolder, key: str, say: Callable[[str], None]) -> None:
@@ -360,9 +360,7 @@ class States:
         return f"{self.key}.{self.slab}" + ("" if test is None else f".{test}")
 
     def resume(self, state: State, outcomes: Sequence[RunOutcome]) -> tuple[int, State]:
-        """The last state of the next trajectories, outcomes filled in; 0 and the one that is given
-        where there is none, or something else than expected.
-        """
+        """The last state of the next trajectories, outcomes filled in; else 0 and the one given."""
         import jax  # a history that is read needs none
 
         from fedasym.training.heads import put_on_device
@@ -370,13 +368,14 @@ class States:
         self.slab += 1
         self.tests, self.saved = 0, time.monotonic()
         leaves, form = jax.tree.leaves(state), jax.tree.structure(state)
-        held = self.folder.state(self.name())
-        if held is None or str(held.get("version")) != __version__:
+        held = self.folder.state(self.name()) or {}
+        if str(held.get("version")) != __version__ or not {"tests", "round"} <= held.keys():
             return 0, state
         tests = [self.folder.state(self.name(test)) for test in range(int(held["tests"]))]
         kept = [held[f"leaf{at}"] for at in range(len(leaves)) if f"leaf{at}" in held]
         shapes = [[(each.shape, each.dtype) for each in some] for some in (kept, leaves)]
-        if shapes[0] != shapes[1] or None in tests:
+        last = f"{len(outcomes) - 1}.numbers"
+        if shapes[0] != shapes[1] or any(last not in (test or {}) for test in tests):
             return 0, state
         for test in filter(None, tests):
             for at, each in enumerate(outcomes):
@@ -391,10 +390,8 @@ class States:
         if tests == self.tests and time.monotonic() < self.saved + EVERY:
             return
         for test in range(self.tests, tests):
-            arrays: dict[str, Any] = {}
-            for at, each in enumerate(outcomes):
-                arrays |= each.describe_test(test, f"{at}.")
-            self.folder.keep_state(self.name(test), arrays)
+            added = [each.describe_test(test, f"{at}.") for at, each in enumerate(outcomes)]
+            self.folder.keep_state(self.name(test), dict(ChainMap(*added)))
         import jax
 
         leaves = {f"leaf{at}": np.asarray(leaf) for at, leaf in enumerate(jax.tree.leaves(state))}

@@ -20,8 +20,7 @@ from fedasym.data.federation import Federation, check_federation
 from fedasym.training.convergence import stable_steps
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
-from fedasym.training.plans import shared_work
-from fedasym.training.privacy import check_private, spent_privacy
+from fedasym.training.plans import check_private, shared_work, spent_privacy
 from fedasym.training.settings import (
     CHOSEN,
     SETTINGS,

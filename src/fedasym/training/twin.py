@@ -27,8 +27,14 @@ from fedasym.data.shards import check_in_memory, map_blocks
 from fedasym.data.splits import PERSONAL, START, TEST, TRAINING, Integers, Words, mix_hash
 from fedasym.exact.outputs import GramSums
 from fedasym.exact.penalties import covariance_powers
-from fedasym.training.plans import batches, cohorts, draw_private_cohorts
-from fedasym.training.privacy import clip_move, draw_noise, plan_private_rounds
+from fedasym.training.plans import (
+    batches,
+    clip_move,
+    cohorts,
+    draw_noise,
+    draw_private_cohorts,
+    plan_private_rounds,
+)
 from fedasym.training.settings import (
     Protocol,
     Settings,

@@ -13,7 +13,7 @@ from fedasym.data.federation import Federation
 from fedasym.data.shards import ShardedFederation
 from fedasym.training.convergence import NEAR, columns_out_of_scale
 from fedasym.training.decomposition import count_labels
-from fedasym.training.privacy import NOT_COUNTED
+from fedasym.training.plans import NOT_COUNTED
 
 if TYPE_CHECKING:
     from fedasym.training.history import History

@@ -37,7 +37,7 @@ from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.core.privacy import Privacy
 from fedasym.data.recipe import DATES, MISSING_RULES, SCALES
 from fedasym.data.samples import TASKS, class_names
-from fedasym.training.privacy import check_private
+from fedasym.training.plans import check_private
 from fedasym.training.settings import (
     ABOUT,
     SETTINGS,

@@ -98,7 +98,7 @@ from fedasym.deploy.flower.roster import (
     log_troubles,
     sort_replies,
 )
-from fedasym.training.privacy import draw_secret_noise
+from fedasym.training.plans import draw_secret_noise
 
 ProblemRows = NDArray[np.float64]  # (problems, d)
 CLOSE = 1e-8  # of the first residual's length: far below the noise of any estimate

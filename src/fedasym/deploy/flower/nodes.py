@@ -72,7 +72,7 @@ from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit
 from fedasym.models import Model, SavedHead
 from fedasym.training.convergence import curvature, first_gradients
-from fedasym.training.privacy import clip_move, draw_secret_noise
+from fedasym.training.plans import clip_move, draw_secret_noise
 from fedasym.training.settings import bind_stage, is_rate, is_size
 from fedasym.training.twin import (
     DirectedClients,

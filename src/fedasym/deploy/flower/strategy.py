@@ -77,7 +77,7 @@ from fedasym.deploy.flower.roster import (
 from fedasym.exact.outputs import GramSums
 from fedasym.models import SavedHead
 from fedasym.training.convergence import choose_asked, start_clusters, steps_below
-from fedasym.training.privacy import clip_move, draw_secret_noise
+from fedasym.training.plans import clip_move, draw_secret_noise
 from fedasym.training.settings import Settings, bind_stage, named_settings
 from fedasym.training.twin import COHORT, add_share, find_scaling, start_head, turn_head
 
