@@ -29,8 +29,8 @@ from clients_on_disk import CLASSES, FEATURES, SAMPLES, draw_blocks
 import fedasym as fa
 
 COHORT, TRAINED, BATCH, ETA = 100, 40, 10, 0.1
-ROUNDS = (30, 1030)  # of fedasym's two runs
-PFL_ROUNDS = 30
+ROUNDS = (10, 510)  # of fedasym's two runs
+PFL_ROUNDS = 10
 PINS = ["pfl==0.6.0", "torch==2.13.0+cpu", "numpy", "setuptools<81"]
 WHEELS = "https://download.pytorch.org/whl/cpu"  # PyTorch without CUDA
 
