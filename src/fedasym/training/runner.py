@@ -752,7 +752,8 @@ class Runner:
         if not isinstance(tester.schedule.loader, MemoryLoader):
             return tester.dispatch(*told)
 
-        device = jax.config.jax_default_device
+        config: Any = jax.config
+        device = config.jax_default_device
 
         def dispatch() -> Collect:  # JAX's settings are those of a thread
             with numbers_as(self.work.asked), jax.default_device(device):
