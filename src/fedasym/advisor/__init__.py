@@ -265,8 +265,8 @@ def advise_samples(
             if not sequences and are_few_classes(classes, free):
                 beside = [each for each in beside if not every or not refuse_classes(each, free)]
                 some = classes.data.thin(affordable_clients(classes.data))
-                told = (*named, free, notes, beside)
-                advice = advise_scored(replace(classes, data=some), *told)
+                looked = replace(classes, data=some)
+                advice = advise_scored(looked, *named, free, notes, beside)
                 return count_everyone(advice, classes.data, len(some.parts))
             beside = [each for each in beside if not every or has_accuracy(each, classes.count)]
             return advise_classes(classes, beside)
