@@ -35,7 +35,7 @@ TOGETHER = 1000  # clients drawn at a time
 APART = 0.5  # how far clients' models are from the shared one, over its length
 STEPS = {
     "classification": ("make", "train", "advise", "resemble", "report"),
-    "regression": ("make", "fit", "advise", "resemble"),
+    "regression": ("make", "fit", "advise"),
 }
 SETTINGS = {"rounds": 400, "evaluate_every": 0}
 

@@ -29,8 +29,9 @@ from clients_on_disk import CLASSES, FEATURES, SAMPLES, draw_blocks
 import fedasym as fa
 
 COHORT, TRAINED, BATCH, ETA = 100, 40, 10, 0.1
-ROUNDS = (30, 1030)  # of fedasym's two runs
-PFL_ROUNDS = 30
+ROUNDS = (10, 510)  # of fedasym's two runs
+PFL_ROUNDS = 10
+LONGEST = 240  # seconds that an alternative may take
 PINS = ["pfl==0.6.0", "torch==2.13.0+cpu", "numpy", "setuptools<81"]
 WHEELS = "https://download.pytorch.org/whl/cpu"  # PyTorch without CUDA
 
@@ -90,8 +91,8 @@ def interpreter() -> str:
     return str(python)
 
 
-def time_pfl(python: str, home: Path) -> list[dict[str, Any]]:
-    """What it prints with one thread, with two, and as two processes."""
+def time_pfl(python: str, home: Path) -> float:
+    """Users a second, the best of one thread, two threads and two processes."""
     script = str(Path(__file__).with_name("baselines") / "pfl_loop.py")
     found = []
     for way, launch, threads in (
@@ -101,43 +102,48 @@ def time_pfl(python: str, home: Path) -> list[dict[str, Any]]:
     ):
         words = [python, *launch, script, str(home), str(COHORT), str(PFL_ROUNDS), str(threads)]
         env = os.environ | {"OMP_NUM_THREADS": str(threads)}
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
-        if done.returncode:
-            print(f"pfl-research, {way}: {done.stderr[-500:]}", file=sys.stderr)
+        try:
+            done = subprocess.run(
+                words, capture_output=True, text=True, check=True, env=env, timeout=LONGEST
+            )
+        except (subprocess.CalledProcessError, subprocess.TimeoutExpired) as reason:
+            print(f"pfl-research, {way}: {reason}", file=sys.stderr)
             continue
         line = next(each for each in reversed(done.stdout.splitlines()) if each.startswith("{"))
-        found.append(json.loads(line) | {"way": way})
-    return found
+        row = json.loads(line) | {"way": way}
+        print_row(f"{row['tool']}, {way}", row["users"], "", row["accuracy"])
+        found.append(row["users"])
+    return max(found)
+
+
+def print_row(name: str, users: float, ratio: str, accuracy: float) -> None:
+    print(f"| {name} | {users:,.0f} | {ratio} | {accuracy:.1%} |", flush=True)
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--clients", type=int, default=100_000)
+    parser.add_argument("--data", help="a folder in which the clients are, or are kept")
     parser.add_argument("--python", help="of an environment with pfl in it")
     told = parser.parse_args()
     python = told.python or interpreter()
     with tempfile.TemporaryDirectory() as folder:
-        home = Path(folder)
-        write_clients(told.clients, home)
-        print(f"{os.cpu_count()} cores, {os.getloadavg()[0]:.1f} other processes at work\n")
-        print(
-            f"{told.clients:,} clients, cohorts of {COHORT}, a pass of {TRAINED // BATCH} steps\n"
-        )
-        rows = time_pfl(python, home)
+        home = Path(told.data or folder)
+        if not (home / "clients").exists():
+            home.mkdir(exist_ok=True)
+            write_clients(told.clients, home)
         opened = fa.Federation.open(home / "clients")
-        ours = {
-            "in memory": time_fedasym(opened.take(np.arange(len(opened)))),
-            "from shards": time_fedasym(opened),
-        }
-        rows += time_pfl(python, home)
-    print("| | users a second | times pfl-research | accuracy of the shared model |")
-    print("| --- | --- | --- | --- |")
-    best = max(row["users"] for row in rows)
-    for row in rows:
-        print(f"| {row['tool']}, {row['way']} | {row['users']:.0f} | | {row['accuracy']:.1%} |")
-    for where, (users, accuracy) in ours.items():
-        name = f"fedasym {fa.__version__}, {where}"
-        print(f"| {name} | {users:,.0f} | {users / best:.0f} | {accuracy:.1%} |")
+        print(f"{os.cpu_count()} cores, {os.getloadavg()[0]:.1f} other processes at work\n")
+        print(f"{len(opened):,} clients, cohorts of {COHORT}, a pass of {TRAINED // BATCH} steps\n")
+        print("| | users a second | times pfl-research | accuracy of the shared model |")
+        print("| --- | --- | --- | --- |")
+        best = time_pfl(python, home)
+        for where, clients in (
+            ("from shards", opened),
+            ("in memory", opened.take(np.arange(len(opened)))),
+        ):
+            users, accuracy = time_fedasym(clients)
+            print_row(f"fedasym {fa.__version__}, {where}", users, f"{users / best:.0f}", accuracy)
 
 
 if __name__ == "__main__":

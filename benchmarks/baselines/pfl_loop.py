@@ -39,6 +39,8 @@ class Head(torch.nn.Module):
     def __init__(self, features: int, classes: int) -> None:
         super().__init__()
         self.linear = torch.nn.Linear(features, classes)
+        for each in self.linear.parameters():  # fedasym's first head
+            torch.nn.init.zeros_(each)
 
     def forward(self, x: torch.Tensor) -> torch.Tensor:
         return self.linear(x)

@@ -333,25 +333,25 @@ def network(folder: Path, data: bytes) -> object:
 
 
 @cache
-def shard_files() -> dict[str, bytes]:
+def shard_files(layout: str) -> dict[str, bytes]:
     """The files of a federation in shards."""
     with TemporaryDirectory() as home:
-        folder = federation().save(Path(home) / "clients", shards=1)
+        folder = federation().save(Path(home) / "clients", shards=1, layout=layout)
         return {file.name: file.read_bytes() for file in folder.iterdir()}
 
 
-def shard_door(name: str, change: Change) -> Door:
+def shard_door(name: str, change: Change, layout: str = "safetensors") -> Door:
     """A folder of shards, one file of which comes from outside."""
 
     def enter(folder: Path, data: bytes) -> object:
         place = folder / "clients"
         place.mkdir()
-        for each, right in shard_files().items():
+        for each, right in shard_files(layout).items():
             (place / each).write_bytes(data if each == name else right)
         opened = fa.Federation.open(place)
         return str(opened), opened.take(range(len(opened))), opened.identities
 
-    return Door(f"shards, {name}", lambda: [shard_files()[name]], enter, change)
+    return Door(f"shards, {name}", lambda: [shard_files(layout)[name]], enter, change)
 
 
 def changed_safetensors(sample: bytes, random: Random) -> bytes:
@@ -389,6 +389,7 @@ DOORS = [
     Door("saved double", double_samples, double, changed_safetensors),
     shard_door("federation.json", changed_json),
     shard_door("shard-00000.safetensors", changed_safetensors),
+    shard_door("shard-00000.parquet", changed_bytes, "parquet"),
     shard_door("clients.parquet", changed_bytes),
     Door(
         "pretrained network",

@@ -3,6 +3,7 @@ grow with their number."""
 
 import numpy as np
 import pytest
+from tests.command import fedasym
 
 import fedasym as fa
 from fedasym import linear
@@ -109,6 +110,10 @@ def test_it_predicts_saves_and_is_what_fit_makes(tmp_path):
     np.testing.assert_allclose(model.predict(rows, client=who), expected, rtol=1e-7)
     np.testing.assert_allclose(again.predict(rows, client=who), expected, rtol=1e-7)
     assert repr(model) == repr(again)
+    kept = tmp_path / "kept.safetensors"
+    done = fedasym("fit", tmp_path / "clients", "--save", kept, "--algorithm", "rtfa")
+    assert done.returncode == 0, done.stderr
+    np.testing.assert_allclose(fa.Model.load(kept).predict(rows, client=who), expected, rtol=1e-7)
     with pytest.raises(KeyError):
         model.fit.personal["a stranger"]
     assert "client 4" not in model.fit.personal  # it has no training samples

@@ -274,9 +274,10 @@ def advise_samples(
         with few_threads(classes.data.dimension):
             if not sequences and are_few_classes(classes, free):
                 beside = [each for each in beside if not every or not refuse_classes(each, free)]
-                some = replace(classes, data=classes.data.thin(affordable_clients(classes.data)))
-                advice = advise_scored(some, *named, free, notes, beside)
-                return count_everyone(advice, classes.data.sizes, len(some.data.parts))
+                some = classes.data.thin(affordable_clients(classes.data))
+                looked = replace(classes, data=some)
+                advice = advise_scored(looked, *named, free, notes, beside)
+                return count_everyone(advice, classes.data, len(some.parts))
             beside = [each for each in beside if not every or has_accuracy(each, classes.count)]
             return advise_classes(classes, beside)
     numbers = read_clients(data, y, clients)
@@ -292,7 +293,7 @@ def advise_samples(
             beside = [each for each in beside if each not in other]
             some = numbers.thin(affordable_clients(numbers))
             advice = advise_mixed(some, *named, free, notes, beside)
-            return count_everyone(advice, numbers.sizes, len(some.parts))
+            return count_everyone(advice, numbers, len(some.parts))
         return advise_regression(numbers, free, beside)
 
 
@@ -317,7 +318,7 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
         pooled=weights_by_feature(seen),
         sizes=everyone.sizes.astype(float),
     )
-    return count_everyone(advice, everyone.sizes, len(looked.parts))
+    return count_everyone(advice, everyone, len(looked.parts))
 
 
 def affordable_clients(data: ClientData) -> int:
@@ -327,13 +328,14 @@ def affordable_clients(data: ClientData) -> int:
     return max(int(MIXED_NUMBERS // each), LOOKED_AT)
 
 
-def count_everyone(advice: Advice, sizes: Array, looked: int) -> Advice:
+def count_everyone(advice: Advice, data: ClientData, looked: int) -> Advice:
     """The advice from so many clients, for all of them."""
-    if looked == len(sizes):
+    if looked == len(data.parts):
         return advice
     method = f"{advice.population.method}, from {looked:,} clients evenly spread"
-    told = {"clients": len(sizes), "samples": int(sizes.sum()), "method": method}
-    return replace(advice, population=replace(advice.population, **told))
+    clients, samples = len(data.parts), int(data.sizes.sum())
+    everyone = replace(advice.population, clients=clients, samples=samples, method=method)
+    return replace(advice, population=everyone)
 
 
 def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:

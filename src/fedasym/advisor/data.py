@@ -301,7 +301,7 @@ def check_client_parts(parts: Sequence[AdvisedClient]) -> ClientData:
     for place, part in enumerate(training):
         table = whole.table(place)
         if not np.isfinite(table).all():
-            refuse_missing(part.name)
+            refuse_nan(part.name)
         if not live.all():
             live |= table[:, :-1].any(0)
         low, high = min(low, table[:, -1].min()), max(high, table[:, -1].max())
@@ -316,7 +316,7 @@ def check_client_parts(parts: Sequence[AdvisedClient]) -> ClientData:
     return replace(whole, live=live)
 
 
-def refuse_missing(client: Hashable) -> NoReturn:
+def refuse_nan(client: Hashable) -> NoReturn:
     """A client with samples that are not numbers is refused."""
     raise InvalidInput(
         f"client {client!r} has NaN or infinity in its samples: drop or fill those samples first"
@@ -514,7 +514,7 @@ def look_at_blocks(
         rows, labels = block.features[training], block.labels[training]
         missing = ~(np.isfinite(rows).all(1) & np.isfinite(labels.reshape(len(rows), -1)).all(1))
         if missing.any():
-            refuse_missing(block.clients[int(block.owner[training][missing][0])])
+            refuse_nan(block.clients[int(block.owner[training][missing][0])])
         live |= rows.any(0)
         if labels.size:
             low, high = min(low, labels.min()), max(high, labels.max())

@@ -133,7 +133,7 @@ class SampleTable:
         unsure = W / n[:, None, None]
         B = Omega @ np.linalg.pinv(Omega + unsure, hermitian=True)
         m = mu + np.einsum("jkl,jl->jk", B, mean - mu)
-        out = np.empty_like(self.sums.gram)
+        out: Array = np.empty_like(self.sums.gram)
         out[:, :d, :d] = W + B @ unsure + m[:, :, None] * m[:, None, :]
         out[:, -1, :d] = out[:, :d, -1] = m
         out[:, -1, -1] = 1.0

@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, redirect_stdout
 from dataclasses import asdict, dataclass
 from importlib import import_module
+from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Protocol
 
@@ -316,9 +317,10 @@ def read_federation(
     """Client data from a file or folder, as all commands read it; `synthetic` is drawn.
 
     show: print what was made of a table's columns. whole: all samples train, whatever the file
-    says.
+    says; of a folder of shards, which is as it was written, those that train there.
     """
     import fedasym as fa
+    from fedasym.data.shards import is_sharded
 
     if data == "synthetic":
         return fa.datasets.synthetic(
@@ -330,7 +332,7 @@ def read_federation(
         label=columns.label,
         client=columns.client,
         features=features[0] if features is not None and len(features) == 1 else features,
-        split=(1.0, 0.0, 0.0) if whole else columns.split,
+        split=(1.0, 0.0, 0.0) if whole and not is_sharded(Path(data)) else columns.split,
         task=columns.task,
         intercept=columns.intercept,
         scale=columns.scale,

@@ -517,7 +517,8 @@ def read_table_header(
         raise ValueError(str(reason)) from None
     arrays, size = {}, 0
     for name, kind in schema.items():
-        inner, shape = kind, ()
+        inner: Any = kind
+        shape: tuple[int, ...] = ()
         if isinstance(kind, pl.Array):
             inner, shape = kind.inner, kind.shape
             while isinstance(inner, pl.Array):

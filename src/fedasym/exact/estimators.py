@@ -31,6 +31,7 @@ from fedasym.exact.outputs import (
     common_penalties,
     common_shared_ridge,
     fit_alone,
+    freeze,
     own_ridge,
     with_mixture,
 )
@@ -396,10 +397,3 @@ def fit_clients(
         shared_ridge=None if prior is None else prior.ridge,
         centre=None if prior is None else prior.length(d - intercept),
     )
-
-
-def freeze(model: Array) -> Array:
-    """The same numbers, which cannot be changed."""
-    kept = np.array(model)
-    kept.setflags(write=False)
-    return kept

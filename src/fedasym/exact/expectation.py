@@ -558,7 +558,7 @@ def weigh_labels(server: ServerStage, setting: ErrorSetting) -> Array:
     """X_j'W y_j, (clients, p): with B^{-1} times their sum the shared model of given labels."""
     sums = setting.sums
     if server.linear_objective is Objective.POOLED:
-        return sums.cross
+        return np.asarray(sums.cross)
     if server.linear_objective is Objective.JOINT:
         v = np.where(setting.personal, setting.ratios, 0.0)
         return np.asarray(

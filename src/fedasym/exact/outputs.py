@@ -303,3 +303,10 @@ def fit_alone(algorithm: Algorithm, client: Client, ridge: Any) -> Array:
     if client.n > 1:
         slopes = fit_personal(algorithm.personalise, about_means(client), start, ridge * fair)
     return np.concatenate([slopes, np.atleast_1d(level - mean @ slopes).reshape(1, *several)])
+
+
+def freeze(model: Array) -> Array:
+    """The same numbers, which cannot be changed."""
+    kept = np.array(model)
+    kept.setflags(write=False)
+    return kept

@@ -293,7 +293,8 @@ class RatioLikelihood:
             u = U.T @ (client.y - client.X @ start)
             # In the pool's coordinates the columns of G are orthogonal, without unseen directions.
             G = np.zeros((s.size, 0)) if pool is None else pool.root(s[:, None] * Vt)
-            totals[:] += s.size, s @ s, u @ u, client.y @ client.y + client.rest, client.rest
+            lengths = client.y @ client.y + client.rest
+            totals[:] += np.array([s.size, s @ s, u @ u, lengths, client.rest])
             return np.column_stack([G, u, s**2])
 
         rows = keep_rows(map(turn, clients), clients)
@@ -335,17 +336,19 @@ class RatioLikelihood:
     def _weigh(self, ratios: Array, moving: bool = False) -> list[tuple[Weighed, Weighed]]:
         """By ratio: [G u]'k[G u] and sum log k; moving: the same with k (1 - k), and sum 1 - k."""
         width = self.rows.shape[1] - 1
-        found = [[np.zeros((width, width)), 0.0, np.zeros((width, width)), 0.0] for _ in ratios]
+        moments, moved = np.zeros((2, len(ratios), width, width))
+        logs, lost = np.zeros((2, len(ratios)))
         for rows in row_blocks(self.rows):
             Gu, x = rows[:, :-1], rows[:, -1]
-            for sums, ratio in zip(found, ratios, strict=True):
+            for place, ratio in enumerate(ratios):
                 k = 1 / (1 + x / ratio)
-                sums[0] += Gu.T @ (k[:, None] * Gu)
-                sums[1] += float(np.log(k).sum())
+                moments[place] += Gu.T @ (k[:, None] * Gu)
+                logs[place] += np.log(k).sum()
                 if moving:
-                    sums[2] += Gu.T @ ((k * (1 - k))[:, None] * Gu)
-                    sums[3] += float((1 - k).sum())
-        return [((each[0], each[1]), (each[2], each[3])) for each in found]
+                    moved[place] += Gu.T @ ((k * (1 - k))[:, None] * Gu)
+                    lost[place] += (1 - k).sum()
+        each = zip(moments, logs.tolist(), moved, lost.tolist(), strict=True)
+        return [((a, b), (c, d)) for a, b, c, d in each]
 
 
 def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:

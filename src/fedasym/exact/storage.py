@@ -166,7 +166,7 @@ class StoredValues(Mapping[Any, Any]):
 
     def at(self, place: int) -> Any:
         """The value of the client at a place."""
-        return plain_value(self.column[place])
+        return python_value(self.column[place])
 
     def __contains__(self, name: object) -> bool:
         return self.clients.place(name) is not None
@@ -228,10 +228,10 @@ def value_by_name(clients: Sequence[Client], column: Any) -> Mapping[Any, Any]:
     """What each client has, by its name; a column that gives a value by place."""
     if isinstance(clients, StoredClients):
         return StoredValues(clients, column)
-    return {client.name: plain_value(column[place]) for place, client in enumerate(clients)}
+    return {client.name: python_value(column[place]) for place, client in enumerate(clients)}
 
 
-def plain_value(value: Any) -> Any:
+def python_value(value: Any) -> Any:
     """A number of an array as Python's; an array as it is."""
     return np.asarray(value).item() if np.ndim(value) == 0 else value
 
@@ -303,7 +303,7 @@ def keep_rows(pieces: Iterator[Array], clients: Sequence[Client]) -> Array | Spi
     return kept
 
 
-def columns_of(rows: Any, columns: Any) -> Any:
+def select_columns(rows: Any, columns: Any) -> Any:
     """Some columns, of the last axis, of an array or of rows in a temporary file."""
     if isinstance(rows, np.ndarray):
         return np.ascontiguousarray(rows[..., columns])
@@ -337,7 +337,7 @@ def gather_sums(clients: Sequence[Client], theta: Array) -> tuple[ClientSums, fl
             yield np.column_stack([client.X.T @ client.X, client.X.T @ e])[None]
 
     both = keep_rows(products(), clients)
-    gram, cross = columns_of(both, slice(None, -1)), columns_of(both, -1)
+    gram, cross = select_columns(both, slice(None, -1)), select_columns(both, -1)
     return ClientSums(count_samples(clients), gram, cross, square), lengths
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import sys
 from pathlib import Path
+from typing import Any
 
 from fedasym.core.runtime import cache_folder
 
@@ -31,9 +32,10 @@ def keep_compilations(folder: str | Path | None = None) -> Path:
         import jax
         from jax.experimental.compilation_cache import compilation_cache
 
-        if jax.config.jax_compilation_cache_dir == str(where):
+        config: Any = jax.config
+        if config.jax_compilation_cache_dir == str(where):
             return where
-        jax.config.update("jax_compilation_cache_dir", str(where))
-        jax.config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
+        config.update("jax_compilation_cache_dir", str(where))
+        config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
         compilation_cache.reset_cache()
     return where

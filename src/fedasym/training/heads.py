@@ -396,7 +396,8 @@ def put_on_device(array: NDArray[Any]) -> Array:
 
 
 DEVICES = "devices"  # the axis of the mesh
-EVERYWHERE = PartitionSpec()
+spec: Any = PartitionSpec
+EVERYWHERE, FIRST, SECOND = spec(), spec(DEVICES), spec(None, DEVICES)  # axes that are dealt out
 
 
 @cache

@@ -14,12 +14,13 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
-from jax.sharding import Mesh, PartitionSpec
+from jax.sharding import Mesh
 
 from fedasym.algorithms.stages import ServerStage
 from fedasym.training.heads import (
-    DEVICES,
     EVERYWHERE,
+    FIRST,
+    SECOND,
     Coordinates,
     Matrix,
     Packed,
@@ -215,14 +216,15 @@ def advance_divided(
     """`advance` with the configurations dealt out to several devices, each of which has all data;
     told: the arguments after these.
     """
-    mine = PartitionSpec(None, DEVICES)
+    mine: Any = SECOND
     memory = None if state[2] is None else Memory(mine, mine, EVERYWHERE)
     states = (mine, mine, memory, None if state[3] is None else mine)
     specs = [None if each is None else EVERYWHERE for each in told]
-    specs[4] = PartitionSpec(DEVICES)  # of the rates
+    specs[4] = FIRST  # of the rates
 
     def each(data: Packed, state: Any, *told: Any) -> Any:
-        return advance.__wrapped__(replace(program, divided=True), data, state, *told)
+        compute: Any = advance
+        return compute.__wrapped__(replace(program, divided=True), data, state, *told)
 
     spread = jax.shard_map(
         each, mesh=mesh, in_specs=(EVERYWHERE, states, *specs), out_specs=states, check_vma=False
@@ -449,20 +451,20 @@ def personalise_divided(
     program: Program, mesh: Mesh, data: Packed, shared: Array, members: Array, *told: Any
 ) -> Array:
     """`personalise` with the clients dealt out to several devices; told: the arguments after."""
-    second = PartitionSpec(None, DEVICES)
     specs = [None if each is None else EVERYWHERE for each in told]
-    specs[0] = second  # of the rows
+    specs[0] = SECOND  # of the rows
 
     def each(*given: Any) -> Array:
-        found: Array = personalise.__wrapped__(replace(program, divided=True), *given)
+        compute: Any = personalise
+        found: Array = compute.__wrapped__(replace(program, divided=True), *given)
         return found
 
-    here = second if members.ndim == 2 else PartitionSpec(DEVICES)
+    here = SECOND if members.ndim == 2 else FIRST
     spread: Callable[..., Array] = jax.shard_map(
         each,
         mesh=mesh,
         in_specs=(EVERYWHERE, EVERYWHERE, here, *specs),
-        out_specs=second,
+        out_specs=SECOND,
         check_vma=False,
     )
     return spread(data, shared, members, *told)

@@ -862,8 +862,11 @@ class Runner:
         if not isinstance(tester.schedule.loader, MemoryLoader):
             return tester.dispatch(*told)
 
-        def dispatch() -> Collect:
-            with numbers_as(self.work.asked):  # of this thread
+        config: Any = jax.config
+        device = config.jax_default_device
+
+        def dispatch() -> Collect:  # JAX's settings are those of a thread
+            with numbers_as(self.work.asked), jax.default_device(device):
                 return tester.dispatch(*told)
 
         pool = ThreadPoolExecutor(1)

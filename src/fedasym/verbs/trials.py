@@ -443,7 +443,7 @@ def sample_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
     for done, each in enumerate(plan.algorithms, start=1):
         found[each.name] = []
         start = np.zeros(first.s.size)
-        own = {}
+        own: Mapping[Any, Array] = {}
         if plan.member or not each.algorithm.shares_nothing:
             models = fit_samples(each, federation)
             start, own = models.shared, models.personal
