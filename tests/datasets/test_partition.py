@@ -207,6 +207,14 @@ def test_the_command_writes_clients_and_draws_them(tmp_path):
             *told,
         )
         assert "20 clients" in table.stdout, table.stderr
+    users = pl.DataFrame({"a": FEATURES[:, 0], "kind": LABELS, "user": LABELS % 7})
+    users.with_columns(pl.col("user").cast(str)).write_csv(tmp_path / "users.csv")
+    asked = (tmp_path / "users.csv", "--label", "kind", "--task", "classification", *told)
+    pooled = fedasym("data", "partition", *asked, "--client", "user")
+    assert "1 feature " in pooled.stdout, pooled.stderr
+    missing = fedasym("data", "partition", *asked, "--client", "person")
+    assert missing.returncode == 2
+    assert "no column 'person' of clients" in missing.stderr
     both = fedasym("data", "partition", tmp_path / "pool.npz", "--iid", "--shards", 2, *told)
     assert both.returncode == 2
     assert "name one law" in both.stderr

@@ -20,7 +20,7 @@ from fedasym.models.doubles import (
     read_rows,
     send_sums,
 )
-from fedasym.models.laws import Scales, ShareLaw
+from fedasym.models.laws import Scales, ShapeSums, ShareLaw, regress_rest
 from fedasym.models.what_if import WhatIfPoint, board_of, compare_points, score_clients
 
 from ..command import fedasym
@@ -114,6 +114,88 @@ def test_a_shift_that_is_not_there_is_not_found(common, by_class):
     assert card.concept.is_clear == (by_class > 0)
     for shift, size in ((card.feature, common), (card.concept, by_class)):
         assert not size or shift.low < size < shift.high
+
+
+def test_samples_hardly_more_than_features_show_no_shift_that_is_not_there():
+    """A covariance of 180 degrees of freedom in 100 directions looks too small to what it has not
+    seen: class means of clients would be moved by (1/(1 - 0.55) - 1)/n of a variance.
+    """
+    rng = np.random.default_rng(4)
+    owner, codes = np.repeat(np.arange(20), 30), np.tile(np.arange(6), 100)
+    x = rng.standard_normal((6, 100))[codes] + rng.standard_normal((600, 100))
+    split = np.tile(np.repeat([0, 0, 1], 10), 20)
+    card = fa.resemble(fa.Federation.from_arrays(x, codes, owner, split=split, classes=6)).card
+    assert card.concept.value < 0.3  # 0.6 without the correction
+    assert not card.feature.is_clear
+
+
+@pytest.mark.parametrize(("of_class", "of_cell"), [(0, 0), (6, 0), (0, 4), (6, 4)])
+def test_shapes_of_classes_and_of_clients_classes_are_told_apart(of_class, of_cell):
+    """Samples of which a share of 0.4 lies in so many random directions of their own."""
+    rng = np.random.default_rng(of_class + of_cell)
+    classes, clients, n, q = 8, 40, 10, 60
+    codes, owner = (
+        np.repeat(np.arange(classes), clients * n),
+        np.tile(np.repeat(np.arange(clients), n), classes),
+    )
+    x = np.sqrt(1 - 0.4 * ((of_class > 0) + (of_cell > 0))) * rng.standard_normal((len(codes), q))
+    for f, place, rows in (
+        (of_class, codes, classes),
+        (of_cell, codes * clients + owner, classes * clients),
+    ):
+        if f:
+            along = rng.standard_normal((rows, f, q))[place]
+            x += np.sqrt(0.4 / f) * np.einsum("nf,nfq->nq", rng.standard_normal((len(x), f)), along)
+    for level, found in zip(
+        (of_class, of_cell), ShapeSums.of(x, codes, owner, classes).sizes(q), strict=True
+    ):
+        assert found == pytest.approx(level, rel=0.5) if level else found == 0 or found > 25
+
+
+def test_shapes_are_found_again_in_drawn_clients(double):
+    """Drawn by a law with few directions, wherever the rest is (more features than classes)."""
+    laws = replace(double.laws, class_shape=0, cell_shape=2)
+    drawn = replace(double, laws=laws, scales=Scales()).draw(clients=100, samples=120, seed=3)
+    rest = ((drawn.features - laws.mean) @ laws.turn)[:, laws.rank :]
+    alone = replace(double, laws=replace(laws, cell_shape=0), scales=Scales())
+    other = alone.draw(clients=100, samples=120, seed=3)
+    plain = ((other.features - laws.mean) @ laws.turn)[:, laws.rank :]
+    found = [
+        ShapeSums.of(rows, each.labels, each.owner, CLASSES).sizes(1000)[1]
+        for rows, each in ((rest, drawn), (plain, other))
+    ]
+    assert 1 <= found[0] <= 4
+    assert found[1] == 0 or found[1] > 25
+    assert np.sum(rest.var(0)) == pytest.approx(np.sum(plain.var(0)), rel=0.1)
+
+
+def test_a_slope_is_what_is_more_than_chance():
+    rng = np.random.default_rng(7)
+    base, noise = rng.standard_normal((150, 20)), rng.standard_normal((150, 30))
+    true = rng.standard_normal((20, 30)) / 3
+    for rest, much in ((noise, False), (base @ true + noise, True)):
+        both = np.concatenate([base, rest], axis=1)
+        slope, factor = regress_rest(both.T @ both, 20, 150.0)
+        assert np.sum(slope**2) < 0.05 * 20 if not much else np.sum((slope - true) ** 2) < 6
+        assert np.sum(factor**2) == pytest.approx(30, rel=0.2)
+
+
+def test_each_class_is_moved_along_its_own_directions():
+    """Half of the classes towards one neighbour, half towards another."""
+    rng = np.random.default_rng(8)
+    real = clusters(clients=60, samples=80, seed=8)
+    along = np.where(np.arange(CLASSES) < 3, 0, 1)
+    toward = np.stack([CENTRES[1] - CENTRES[0], CENTRES[5] - CENTRES[3]])
+    moves = 0.8 * rng.standard_normal((60, CLASSES))
+    x = real.features + moves[real.owner, real.labels][:, None] * toward[along[real.labels]]
+    laws = fa.resemble(replace(real, features=x)).laws
+    assert len(laws.by_kind) == CLASSES
+    turned = (toward @ laws.turn)[:, : laws.rank]
+    turned /= np.linalg.norm(turned, axis=1)[:, None]
+    for kind in range(CLASSES):
+        S = laws.by_kind[kind] @ laws.by_kind[kind].T
+        mine, other = (u @ S @ u for u in (turned[along[kind]], turned[1 - along[kind]]))
+        assert mine > 3 * other
 
 
 def test_drawn_clients_have_the_moments_of_real_ones(real, double):

@@ -145,6 +145,7 @@ def partition(
     samples: int | None = None,
     least: int = 3,
     label: str = "label",
+    client: str | None = None,
     task: str | None = None,
     seed: int = 0,
     plot: str | None = None,
@@ -177,6 +178,9 @@ def partition(
         Clients that are dealt fewer samples are given some of the largest.
     label
         The column or array of labels.
+    client
+        A table's column of clients, whose samples are pooled; "client" where there is one. It is
+        no feature.
     task
         classification or regression, where labels are numbers.
     seed
@@ -198,7 +202,7 @@ def partition(
     if len(told) > 1:
         raise fa.InvalidInput(f"{' and '.join(told)} are both given: name one law")
     how = told[0] if told else "dirichlet"
-    pool, split = read_pool(file, label, task=task)
+    pool, split = read_pool(file, label, client, task=task)
     given = {name: value for name, value in laws[how].items() if name != "iid"}
     dealt = fa.datasets.partition(
         pool,

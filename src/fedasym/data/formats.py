@@ -468,9 +468,12 @@ def read(
         raise reason.at(path) from None
 
 
-def read_pool(path: str | Path, label: Any = "label", **options: Any) -> tuple[Federation, bool]:
+def read_pool(
+    path: str | Path, label: Any = "label", client: str | None = None, **options: Any
+) -> tuple[Federation, bool]:
     r"""Samples that have no clients yet, from a table, an .npz file, or any file of clients; and
-    whether the file says which of them train.
+    whether the file says which of them train. client: a table's column of clients, which is no
+    feature; "client" where there is one.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -488,13 +491,20 @@ def read_pool(path: str | Path, label: Any = "label", **options: Any) -> tuple[F
         pl = import_package("polars", "a table of client data")
         parquet = file.suffix.lower() == ".parquet"
         frame = pl.read_parquet(file) if parquet else read_file(file, [label])
-        if "client" not in frame.columns:
+        if client is not None and client not in frame.columns:
+            raise InvalidInput(
+                f"{file}: there is no column {client!r} of clients: there are"
+                f" {', '.join(map(repr, frame.columns))}"
+            )
+        if client is None and "client" not in frame.columns:
             whose = frame.with_columns(pl.lit("all").alias("client"))
             split = "split" if "split" in frame.columns else None
             found = Federation.from_frame(
                 whose, label=label, client="client", split=split, **options
             )
             return found, split is not None
+        if client is not None:
+            options["client"] = client
     return read(file, label=label, **options), True
 
 

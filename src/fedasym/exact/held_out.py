@@ -436,8 +436,8 @@ class SoftmaxHeldOut(HeldOut):
 
     def _try(self, algorithm: Algorithm) -> Iterator[Array]:
         """Scores of ridges, on the shared model too: one that is fitted to the end leaves a client
-        nothing to learn where features were trained. First those of the shared model, with a middle
-        one of clients, then those of clients. A client that stops early is one that a ridge holds.
+        nothing to learn where features were trained. First those of the shared model, with two of
+        clients, then those of clients. A client that stops early is one that a ridge holds.
         """
         shares, keeps = (stage.objective for stage in algorithm.stages)
         if shares not in (Objective.POOLED, Objective.NOTHING) or keeps is None:
@@ -452,15 +452,15 @@ class SoftmaxHeldOut(HeldOut):
         if algorithm.shares_nothing:
             yield self._personalise(algorithm, None, ridges)
             return
-        middle = len(ridges) // 2
+        some = np.unique([len(ridges) // 2, len(ridges) - 1])  # clients that learn, or hardly do
         first = [
-            self._personalise(algorithm, ridges=ridges[[middle]], **self._shared(strength))
+            self._personalise(algorithm, ridges=ridges[some], **self._shared(strength))
             for strength in SHARED_STRENGTHS
         ]
         yield from first
-        if len(ridges) > 1:
-            best = SHARED_STRENGTHS[self.choose(np.concatenate(first))]
-            others = np.delete(ridges, middle)
+        others = np.delete(ridges, some)
+        if others.size:
+            best = SHARED_STRENGTHS[self.choose(np.concatenate(first)) // some.size]
             yield self._personalise(algorithm, ridges=others, **self._shared(best))
 
     def _shared(self, strength: float) -> dict[str, Any]:

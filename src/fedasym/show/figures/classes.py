@@ -275,8 +275,8 @@ def draw_class_counts(federation: Federation, path: str | Path) -> Path:
     some = "" if len(shown) == m else f", {len(shown)} of {m} shown"
     axes.set_xlabel(f"clients{some}", fontsize=9, color=INK)
     axes.set_ylabel("classes", fontsize=9, color=SOFT)
-    has = float(np.median((counts > 0).sum(1)))
-    title = f"{plural(m, 'client')}: half have {has:g} of {classes} classes or fewer"
+    has = int(np.quantile((counts > 0).sum(1), 0.5, method="lower"))
+    title = f"{plural(m, 'client')}: half have {has} of {classes} classes or fewer"
     caption(axes, title, "a disc's area is the class's share of the client's samples")
     return save(figure, path)
 
@@ -454,7 +454,9 @@ def draw_what_if(found: WhatIf, path: str | Path) -> Path:
         label_ends(axes, ends)
     what = "accuracy on test samples" if found.metric.share else "mean squared error"
     panels[0].set_ylabel(what, fontsize=9, color=INK)
-    first = found.sentences[0] if found.sentences else "What if"
+    first = found.sentences[0].partition(":")[0] if found.sentences else "What if"
     title = "\n".join(wrap(first.rstrip("."), 50))
-    wrap_caption(panels[0], title[:1].upper() + title[1:], found.title, 60)
+    wrap_caption(
+        panels[0], title[:1].upper() + title[1:], f"{found.title} · dotted: what there is today", 60
+    )
     return save(figure, path)
