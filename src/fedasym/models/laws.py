@@ -426,7 +426,11 @@ class ClassLaws:
         *samples, effects, shapes, distances = total
         effects = replace(effects, by_client=np.concatenate(by_client))
         every_count = np.concatenate(counts)
-        apart = [tuple(map(np.concatenate, zip(*part, strict=True))) for part in kept if part]
+        apart = [
+            (np.concatenate([rows for rows, _ in part]), np.concatenate([kind for _, kind in part]))
+            for part in kept
+            if part
+        ]
         laws = cls.from_sums(frame, samples, distances, effects, shapes, every_count, apart)
         return laws, every_count
 
