@@ -3,11 +3,13 @@ advised on and reported, and the peak memory stays where it is.
 
     python benchmarks/clients_on_disk.py                       # 10,000 and 100,000: minutes
     python benchmarks/clients_on_disk.py 1000000 --into FOLDER # 12.8 GB there, gone afterwards
+    python benchmarks/clients_on_disk.py 10000 --task regression
 
 Each number of clients has a process of its own for every step, so that the memory is what that step
 has had at most (ru_maxrss), the bytes what it asked the system for (rchar), and the processor time
 that of all its threads. Clients have 50 samples of 64 features and one of 10 classes, by a softmax
-model that lies around a shared one.
+model that lies around a shared one. With labels that are numbers they are fitted exactly (rtfa,
+ridges by restricted likelihood, every personal model once) instead of trained.
 """
 
 from __future__ import annotations
@@ -31,11 +33,14 @@ import fedasym as fa
 SAMPLES, FEATURES, CLASSES = 50, 64, 10
 TOGETHER = 1000  # clients drawn at a time
 APART = 0.5  # how far clients' models are from the shared one, over its length
-STEPS = ("make", "train", "advise", "report")
+STEPS = {
+    "classification": ("make", "train", "advise", "resemble", "report"),
+    "regression": ("make", "fit", "advise", "resemble"),
+}
 SETTINGS = {"rounds": 400, "evaluate_every": 0}
 
 
-def draw_blocks(clients: int) -> Iterator[fa.Federation]:
+def draw_blocks(clients: int, task: str = "classification") -> Iterator[fa.Federation]:
     """Clients as they come; the first ones are the same whatever their number."""
     shared = np.random.default_rng(0).standard_normal((FEATURES, CLASSES)) / FEATURES**0.5
     for first in range(0, clients, TOGETHER):
@@ -44,18 +49,24 @@ def draw_blocks(clients: int) -> Iterator[fa.Federation]:
         own = rng.standard_normal((some, FEATURES, CLASSES)) * APART / FEATURES**0.5
         x = rng.standard_normal((some, SAMPLES, FEATURES), dtype=np.float32)
         scores = 3 * np.matmul(x, (shared + own).astype(np.float32))
-        labels = (scores + rng.gumbel(size=scores.shape)).argmax(-1)
         names = np.repeat(np.arange(first, first + some), SAMPLES)
+        if task == "regression":
+            labels = scores[..., 0] + rng.standard_normal(scores.shape[:2])
+            yield fa.Federation.from_arrays(
+                x.reshape(-1, FEATURES), labels.ravel(), clients=names, task=task
+            )
+            continue
+        labels = (scores + rng.gumbel(size=scores.shape)).argmax(-1)
         yield fa.Federation.from_arrays(
             x.reshape(-1, FEATURES), labels.ravel(), clients=names, classes=CLASSES
         )
 
 
-def do_step(step: str, clients: int, home: Path) -> str:
+def do_step(step: str, clients: int, home: Path, task: str) -> str:
     """One step on the clients in a folder; what it found, in a few words."""
     data = home / "clients"
     if step == "make":
-        fa.datasets.write_shards(draw_blocks(clients), data)
+        fa.datasets.write_shards(draw_blocks(clients, task), data)
         return f"{sum(each.stat().st_size for each in data.iterdir()) / 1e9:.2f} GB"
     if step == "train":
         tried = fa.Experiment(
@@ -64,6 +75,14 @@ def do_step(step: str, clients: int, home: Path) -> str:
         results = fa.run(tried, fa.Federation.open(data), into=home / "run")
         last = results.trials.row(-1, named=True)
         return f"{last['accuracy']:.2%} personal, {last['shared_accuracy']:.2%} shared"
+    if step == "fit":
+        fit = fa.linear.fit("rtfa", fa.Federation.open(data))
+        apart = [np.square(models - fit.shared).sum(1) for _, models in fit.personal.blocks()]
+        length = np.sqrt(np.concatenate(apart).mean())
+        return f"noise {fit.noise:.3f}, radius {fit.radius:.3f}, {length:.3f} from shared"
+    if step == "resemble":
+        double = fa.resemble(fa.Federation.open(data))
+        return f"feature shift {double.card.feature}, concept {double.card.concept}"
     if step == "advise":
         return fa.advise(fa.Federation.open(data)).recommended
     page = fa.report(home / "run", home / "page.html")
@@ -79,9 +98,10 @@ def bytes_read() -> int:
     return int(dict(line.split(": ") for line in told.splitlines())["rchar"])
 
 
-def measure(step: str, clients: int, home: Path) -> dict[str, float | str]:
+def measure(step: str, clients: int, home: Path, task: str) -> dict[str, float | str]:
     """A step in a process of its own."""
     words = [sys.executable, __file__, str(clients), "--into", str(home), "--step", step]
+    words += ["--task", task]
     done = subprocess.run(words, capture_output=True, text=True, check=False)
     if done.returncode:
         raise SystemExit(done.stderr)
@@ -92,11 +112,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("clients", nargs="*", type=int, default=[10_000, 100_000])
     parser.add_argument("--into", help="a folder for the data, which go afterwards")
+    parser.add_argument("--task", choices=list(STEPS), default="classification")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.step:
         begun, before = time.monotonic(), bytes_read()
-        found = do_step(told.step, told.clients[0], Path(told.into))
+        found = do_step(told.step, told.clients[0], Path(told.into), told.task)
         used = resource.getrusage(resource.RUSAGE_SELF)
         numbers = {
             "found": found,
@@ -113,8 +134,8 @@ def main() -> None:
     for clients in told.clients:
         home = Path(tempfile.mkdtemp(dir=told.into))
         try:
-            for step in STEPS:
-                row = measure(step, clients, home)
+            for step in STEPS[told.task]:
+                row = measure(step, clients, home, told.task)
                 cells = [f"{clients:,}", step, str(row["found"]), f"{row['peak'] / 1e9:.2f} GB"]
                 cells += [f"{row['wall']:.0f} s", f"{row['processor']:.0f} s"]
                 print(f"| {' | '.join(cells)} | {row['read'] / 1e9:.2f} GB |", flush=True)

@@ -42,7 +42,7 @@ TRAINED = ["local", "fedavg", "ftfa", "rtfa", "maml_fo", "pfedme"]
 TRAIN = {"rounds": 200, "cohort": 20, "local_steps": 20, "batch": 32, "personal_epochs": 10}
 GRID = {"server_step": [0.01, 0.1, 1.0], "local_step": [0.01, 0.1, 1.0], "ridge": [0.01, 0.1, 1.0]}
 FEW_ROUNDS = 60
-FEW_GRID = {"server_step": [0.1, 1.0], "local_step": [0.01, 0.1], "ridge": [0.1]}
+FEW_GRID = {"server_step": [0.1, 1.0], "local_step": [0.01, 0.1], "ridge": [0.1, 1.0]}
 LIKE = {"local": "local_ridge", "maml_fo": "maml"}
 GRIDS = {
     "local": ("local_step",),

@@ -2,15 +2,17 @@
 
     python benchmarks/family.py [--draws 6] [--dimension 40] [--only "few clients"]
     python benchmarks/family.py --fresh 6 --first 1000 --draws 8     # worlds drawn by a seed
-    python benchmarks/family.py --files out/shares [--data "cifar100;digits"] [--seeds 11] [--rounds 400]
+    python benchmarks/family.py --files out/shares [--data "digits;unseen"] [--seeds 11] [--rounds 400]
+        [--into docs/family.json]
+    python benchmarks/family.py --show docs/family.json     # its tables again
 
 Worlds: algorithms whose limits differ are trained on drawn clients, to convergence and by whole
 batches, their settings chosen by validation samples. "predicted" is the loss of `fa.predict` for
 members, at the best of the same settings; "measured" the mean over draws of the test loss above the
 noise. Kendall's tau compares the two orders. "told apart": pairs of algorithms whose measured losses
 differ by more than two paired standard errors, and how many of those are in the predicted order.
-(Prediction counts clients as independent; in two clusters their common centre is nearer, so that
-all who share do better than predicted.) Grids and the five worlds with names were chosen while
+Where clients come in clusters, prediction is given their radius about the centre that they have in
+common, as the page of advice has it. Grids and the five worlds with names were chosen while
 looking at these tables; `--fresh` draws others, which nobody has chosen. A second table has those
 that end where another does: rounds until the test loss is within 5 % of that limit, and what they
 end at.
@@ -26,7 +28,7 @@ import json
 import time
 from collections import defaultdict
 from collections.abc import Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from itertools import combinations, product
 from pathlib import Path
 from typing import Any
@@ -45,13 +47,32 @@ SHARED_RIDGES = [0.01, 0.03, 0.1, 0.3]
 
 @dataclass(frozen=True)
 class World:
-    """A population, how many clients are drawn from it, and the clusters they come in."""
+    """A population, how many clients are drawn from it, and the clusters they come in.
+
+    between: the share of radius^2 that cluster centres have, which are drawn independently.
+    """
 
     name: str
     population: fa.Population
     clients: int
     clusters: int = 1
-    between: float = 0.0  # share of radius^2 between cluster centres
+    between: float = 0.0
+
+    @property
+    def common(self) -> float:
+        """The part of radius^2 that two clients have in common on average.
+
+        Their cluster's, where they are in one: the clients' own centre is nearer by it.
+        """
+        sizes = np.bincount(np.arange(self.clients) % self.clusters)
+        pairs = float(sizes @ (sizes - 1)) / (self.clients * (self.clients - 1))
+        return self.between * pairs
+
+    @property
+    def about_centre(self) -> fa.Population:
+        """These clients about their own centre, which is what prediction calls their radius."""
+        radius = float(self.population.radius) * np.sqrt(1 - self.common)
+        return replace(self.population, radius=radius)
 
     @property
     def best_ridge(self) -> float:
@@ -112,7 +133,7 @@ class Plan:
         for values in product(*self.tried.values()):
             told = [f"{key}={value}" for key, value in zip(self.tried, values, strict=True)]
             asked.append(f"{self.name}({','.join(told)})" if told else self.name)
-        table = fa.predict(world.population, asked, clients=world.clients)
+        table = fa.predict(world.about_centre, asked, clients=world.clients)
         return min(float(row.loss) for row in table.values())
 
 
@@ -140,7 +161,8 @@ def plans(world: World, L: float) -> list[Plan]:
         Plan("pfedme_ridge", inner, outer | {"shared_ridge": SHARED_RIDGES}),
     ]
     if world.clusters > 1:
-        seen = {"clusters": [world.clusters], "between": [world.between]}
+        left = (1 - world.between) / (1 - world.common)
+        seen = {"clusters": [world.clusters], "between": [1 - left]}
         found.append(Plan("ifca", {"clusters": world.clusters}, tried=seen))
     return found
 
@@ -326,20 +348,27 @@ def measure_real(name: str, told: argparse.Namespace) -> dict[str, Any]:
             seconds[algorithm] += time.perf_counter() - before
         if time.perf_counter() - start > told.seconds:
             break
+    found = {"accuracies": accuracies, "seconds": seconds, "rounds": told.rounds}
+    show_accuracies(f"{name}: {len(federation)} clients", found)
+    print(f"{time.perf_counter() - start:.0f} s", flush=True)
+    return found
+
+
+def show_accuracies(title: str, found: dict[str, Any]) -> None:
+    """Print accuracies over splits, and points above FedAvg with the standard error over splits."""
+    accuracies = found["accuracies"]
     count = len(next(iter(accuracies.values())))
-    print(f"\n{name}: {len(federation)} clients, {count} splits, {told.rounds} rounds")
+    print(f"\n{title}, {count} splits, {found['rounds']} rounds")
     print(f"{'':<14}{'accuracy':>9}{'worst':>8}{'best':>8}{'above fedavg':>16}{'seconds':>9}")
     plain = np.array(accuracies.get("fedavg", [np.nan] * count))
     for algorithm, values in sorted(accuracies.items(), key=lambda item: -np.mean(item[1])):
-        found = 100 * np.array(values)
-        apart = found - 100 * plain
+        levels = 100 * np.array(values)
+        apart = levels - 100 * plain
         error = apart.std(ddof=1) / np.sqrt(count) if count > 1 else np.nan
         print(
-            f"{algorithm:<14}{found.mean():>9.2f}{found.min():>8.1f}{found.max():>8.1f}"
-            f"{apart.mean():>+9.2f} ± {error:.2f}{seconds[algorithm]:>9.0f}"
+            f"{algorithm:<14}{levels.mean():>9.2f}{levels.min():>8.1f}{levels.max():>8.1f}"
+            f"{apart.mean():>+9.2f} ± {error:.2f}{found['seconds'][algorithm]:>9.0f}"
         )
-    print(f"{time.perf_counter() - start:.0f} s", flush=True)
-    return {"accuracies": accuracies, "seconds": seconds, "rounds": told.rounds}
 
 
 def main() -> int:
@@ -356,7 +385,12 @@ def main() -> int:
     parser.add_argument("--rounds", type=int, default=400)
     parser.add_argument("--seconds", type=float, default=np.inf, help="of a data set, then no more")
     parser.add_argument("--into", type=Path, help="a JSON file for the accuracies of all splits")
+    parser.add_argument("--show", type=Path, help="print the tables of such a file again")
     told = parser.parse_args()
+    if told.show:
+        for name, found in json.loads(told.show.read_text(encoding="utf-8")).items():
+            show_accuracies(name, found)
+        return 0
     if told.files:
         found = {name: measure_real(name, told) for name in told.data.split(";")}
         if told.into:
@@ -370,7 +404,7 @@ def main() -> int:
     if not told.fresh:
         compare_rounds(WORLDS[1], told.dimension, 200)
     print(f"\nKendall's tau: mean {np.mean(taus):.3f}, least {min(taus):.3f} (at least 0.8)")
-    return 0 if np.mean(taus) >= 0.8 else 1
+    return 0 if min(taus) >= 0.8 else 1
 
 
 if __name__ == "__main__":

@@ -1,11 +1,12 @@
-"""Features of text that two processor cores make in minutes, for benchmarks/double.py.
+"""Features that two processor cores make in minutes, for benchmarks/double.py.
 
     python benchmarks/window_features.py shakespeare FOLDER [--clients 100]
 
-A small network that sees the last eight characters, or the last four words, is trained on roles
-(users) that are not among the clients; what its last layer sees of theirs is kept, as single
-positions, in FOLDER/NAME.npz (x, y, client, split). It is no LSTM: its accuracy is a few points
-below. Words are the 199 commonest and one class of all others. Data: FEDASYM_DATA.
+Networks are trained on roles, users or writers that are not among the clients; what the last layer
+sees of theirs is kept in FOLDER/NAME.npz (x, y, client, split). Text (shakespeare, stackexchange):
+a small network that sees the last eight characters, or the last four words, in single positions. It
+is no LSTM: its accuracy is a few points below. Words are the 199 commonest and one class of all
+others. digits: the package's own network, one epoch over 300 writers. Data: FEDASYM_DATA.
 """
 
 from __future__ import annotations
@@ -25,6 +26,8 @@ import fedasym as fa
 COARSE = 200  # classes of words, that of all others included
 POSITIONS = {0: 240, 1: 60, 2: 100}  # of a client at the most, by split; evenly spread
 LEAST = {0: 120, 1: 20, 2: 20}
+WRITERS = 300  # that teach the network of digits
+LEAST_DIGITS = 60  # of a writer
 
 
 class Window(nn.Module):
@@ -58,11 +61,15 @@ RECIPES = {
     "stackexchange": fa.pretraining.NetworkRecipe(
         "window_features:words", epochs=6, batch=64, step=0.002, decay=0.6
     ),
+    "digits": replace(fa.pretraining.RECIPES["digits"], epochs=1),
 }
 
 
 def choose_clients(federation: fa.Federation, clients: int) -> np.ndarray:
     """Places of clients with enough positions of every split, evenly spread."""
+    if federation.mask is None:
+        able = np.flatnonzero(np.diff(federation.starts) >= LEAST_DIGITS)
+        return able[np.linspace(0, len(able) - 1, min(clients, len(able))).astype(int)]
     real = federation.mask.sum(1)
     held = np.stack(
         [
@@ -89,12 +96,15 @@ def select_clients(federation: fa.Federation, places: np.ndarray) -> fa.Federati
         clients=tuple(federation.clients[place] for place in places),
         owner=np.searchsorted(places, federation.owner[rows]),
         split=federation.split[rows],
-        mask=federation.mask[rows],
+        mask=None if federation.mask is None else federation.mask[rows],
     )
 
 
 def flatten(federation: fa.Federation) -> dict[str, np.ndarray]:
-    """Single positions, evenly spread over each client's of each split."""
+    """Samples, or single positions, evenly spread over each client's of each split."""
+    if federation.mask is None:
+        kept = {"client": federation.owner, "split": federation.split}
+        return {"x": federation.features.astype(np.float16), "y": federation.labels} | kept
     sample, place = np.nonzero(federation.mask)
     kept = []
     for client in range(len(federation)):
@@ -121,9 +131,13 @@ def main() -> None:
     options = parser.parse_args()
     sys.path.insert(0, str(Path(__file__).parent))  # where the networks are
     start = time.process_time()
-    whole = fa.datasets.load(options.name).merge_rare(COARSE)
+    whole = fa.datasets.load(options.name)
+    if whole.mask is not None:
+        whole = whole.merge_rare(COARSE)
     places = choose_clients(whole, options.clients)
     others = np.setdiff1d(np.arange(len(whole)), places)
+    if options.name == "digits":
+        others = others[:WRITERS]
     told = {"into": options.into, "device": "cpu"}
     network = fa.pretraining.pretrain(
         options.name, select_clients(whole, others), recipe=RECIPES[options.name], **told
@@ -134,7 +148,7 @@ def main() -> None:
     rows = flatten(fa.Federation.from_safetensors(made))
     np.savez(options.into / f"{options.name}.npz", **rows)
     print(
-        f"{options.name}: {len(places)} clients, {len(rows['y'])} positions of"
+        f"{options.name}: {len(places)} clients, {len(rows['y'])} samples of"
         f" {rows['x'].shape[1]} features; network of {len(others)} others;"
         f" {time.process_time() - start:.0f} s of a processor"
     )

@@ -43,6 +43,7 @@ if TYPE_CHECKING:
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
+    from fedasym.training import keep_compilations
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.training.training import train
@@ -98,6 +99,7 @@ _HOME = {
     "fine_tuning": "fedasym.verbs",
     "fit": "fedasym.advisor",
     "interpolation": "fedasym.verbs.regimes",
+    "keep_compilations": "fedasym.training",
     "noise_threshold": "fedasym.verbs.regimes",
     "one_step": "fedasym.verbs",
     "optimal_loss": "fedasym.verbs.regimes",
@@ -163,6 +165,7 @@ __all__ = [
     "fine_tuning",
     "fit",
     "interpolation",
+    "keep_compilations",
     "linear",
     "noise_threshold",
     "one_step",

@@ -1,5 +1,7 @@
 """Advice on clients on disk is that on clients in memory; what it cannot do there it says."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -59,17 +61,67 @@ def test_held_out_samples_are_learnt_from_in_the_same_way(both):
         assert there.held(place)[1].size == 0
 
 
+def draw_numbers(d: int, m: int = 24, most: int = 40) -> fa.Federation:
+    """Numbers with levels, clients of unequal sizes, one without training samples."""
+    rng = np.random.default_rng(4)
+    owner = np.repeat(np.arange(m), rng.integers(12, most, m))
+    x = rng.standard_normal((len(owner), d))
+    x[:, 1] = 0  # says nothing
+    models = (1 + 0.5 * rng.standard_normal((m, d))) / np.sqrt(d)
+    y = np.einsum("nd,nd->n", x, models[owner]) + rng.standard_normal(m)[owner]
+    y += 0.3 * rng.standard_normal(len(y))
+    split = rng.choice(3, len(owner), p=[0.7, 0.1, 0.2])
+    split[owner == 5] = 2
+    return fa.Federation.from_arrays(x, y, clients=owner, split=split.tolist())
+
+
+def open_saved(whole: fa.Federation, folder) -> fa.Federation:
+    return fa.Federation.open(whole.save(folder, shards=3))
+
+
+@pytest.mark.parametrize("kind", ["many numbers", "few numbers", "few classes"])
+def test_advice_on_numbers_and_few_features_is_that_in_memory(tmp_path, monkeypatch, kind):
+    monkeypatch.setattr(shards, "BLOCK_CLIENTS", 5)
+    whole = (
+        draw_clients(d=4) if kind == "few classes" else draw_numbers(70 if "many" in kind else 4)
+    )
+    here, there = (fa.advise(each) for each in (whole, open_saved(whole, tmp_path / "clients")))
+    assert str(here) == str(there)
+    assert [each.gain for each in here.clients] == [each.gain for each in there.clients]
+
+
+def test_so_many_clients_are_looked_at_in_memory_and_on_disk(tmp_path, monkeypatch):
+    """Beyond that the population is still everyone, and the shared model theirs."""
+    monkeypatch.setattr("fedasym.advisor.LOOKED_AT", 12)
+    monkeypatch.setattr("fedasym.advisor.MIXED_NUMBERS", 1)
+    for d in (70, 4):
+        whole = draw_numbers(d)
+        opened = open_saved(whole, tmp_path / f"of {d}")
+        here, there = (fa.advise(each) for each in (whole, opened))
+        assert str(here) == str(there)
+        sizes = whole.counts("train")[whole.counts("train") > 0]
+        assert there.population.clients == len(sizes) == 23
+        assert there.population.samples == sizes.sum() - (d == 70) * len(sizes)
+        assert "from 12 clients evenly spread" in there.population.method
+        assert len(there.clients) == 12
+    few = whole.take(
+        np.flatnonzero(whole.counts("train"))[np.linspace(0, 22, 12).round().astype(int)]
+    )
+    assert there.population.noise == fa.advise(few).population.noise
+
+
 def test_what_is_refused_says_what_to_do(both, tmp_path):
-    few = fa.Federation.open(draw_clients(d=4).save(tmp_path / "few", shards=1))
-    with pytest.raises(fa.InvalidInput, match=r"few features are fitted.*take some of its clients"):
-        fa.advise(few)
-    numbers = draw_clients().take(range(6))
-    told = numbers.labels.astype(float)
-    numbers = fa.Federation.from_arrays(numbers.features, told, clients=numbers.owner)
-    opened = fa.Federation.open(numbers.save(tmp_path / "numbers", shards=1))
-    for ask in (fa.advise, fa.fit, fa.resemble):
-        with pytest.raises(fa.InvalidInput, match=r"on disk.*in memory"):
-            ask(opened)
+    numbers = draw_numbers(3)
+    features = numbers.features.copy()
+    features[numbers.rows(9, "train")[0], 0] = np.nan
+    wrong = open_saved(replace(numbers, features=features), tmp_path / "wrong")
+    with pytest.raises(fa.InvalidInput, match="client 9 has NaN or infinity"):
+        fa.advise(wrong)
+    same = open_saved(replace(numbers, labels=0 * numbers.labels + 2), tmp_path / "same")
+    with pytest.raises(fa.InvalidInput, match="all labels are 2: there is nothing to predict"):
+        fa.advise(same)
+    with pytest.raises(fa.InvalidInput, match=r"on disk.*in memory"):
+        fa.fit(both[1])
     alone = draw_clients(m=2)
     one = fa.Federation.open(alone.save(tmp_path / "one", shards=1))
     with pytest.raises(fa.InvalidInput, match="there are 2 clients with training samples"):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.advisor.crosscheck import foresee_accuracies, logistic_levels
+from fedasym.advisor.crosscheck import clear_difference, foresee_accuracies, logistic_levels
 from fedasym.advisor.data import read_classes
 from fedasym.algorithms import PAPER
 from fedasym.models.what_if import score_clients
@@ -33,8 +33,21 @@ def test_a_class_between_two_others_is_masked_by_least_squares_alone(levels):
     assert levels["fedavg"] > 0.03
 
 
-def test_few_and_even_classes_keep_their_probes():
-    assert logistic_levels(read_classes(clients([0.25] * 4))) == {}
+def test_few_and_even_classes_follow_the_loss_that_training_has_too():
+    """The middle ones of four on a line are masked by least squares, however even they are."""
+    found = logistic_levels(read_classes(clients([0.25] * 4)))
+    assert found["fedavg"] > 0.03
+
+
+def test_a_difference_is_clear_beyond_two_standard_errors_on_the_same_clients():
+    rng = np.random.default_rng(0)
+    theirs = rng.uniform(0.5, 0.9, 50)
+    for shift, spread in ((0.02, 0.01), (0.001, 0.05)):
+        ours = theirs + shift + spread * rng.standard_normal(50)
+        apart = ours - theirs
+        clear = abs(apart.mean()) > 2 * apart.std(ddof=1) / np.sqrt(50)
+        assert clear_difference(ours, theirs) == pytest.approx(apart.mean() if clear else 0.0)
+    assert clear_difference(np.array([0.9, np.nan]), np.array([0.1, 0.2])) == 0.0
 
 
 def test_with_few_held_out_samples_training_samples_are_left_out(levels):

@@ -185,5 +185,7 @@ def test_all_algorithms_are_looked_at_that_can_be():
     found = fa.advise(few, algorithms="all").predictions
     assert {"pfedme_ridge", "fedprox", "local_sgd"} <= found.keys()
     assert not {"ifca", "apfl", "fedavg_share"} & found.keys()
+    with pytest.raises(fa.NoFormula, match="ifca: with so few features"):
+        fa.advise(few, algorithms=["fedprox", "ifca"])
     assert has_accuracy(fa.algorithms.find("scaffold"), 3)
     assert not has_accuracy(fa.algorithms.find("fedprox"), 2)

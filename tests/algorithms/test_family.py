@@ -380,11 +380,12 @@ def test_limits_that_are_another_s_are_told_in_one_sentence():
 
 def test_clusters_that_clients_find_have_the_limit_of_their_own_population():
     """IFCA in exact algebra: first models from gradients' angles, then least squares of each group
-    and the best of the groups' models for each client, until nobody moves.
+    and the best of the groups' models for each client, until nobody moves. One model for all knows
+    of clusters by the clients' radius alone: half the mean square distance between two of them.
     """
     d, m, between, world = 100, 10, 0.6, fa.Population(radius=1, noise=0.5, aspect=1)
     name = f"ifca(clusters=2,between={between})"
-    losses = []
+    losses, together = [], []
     for seed in range(8):
         rng = np.random.default_rng(seed)
         whose = np.arange(m) % 2
@@ -403,11 +404,23 @@ def test_clusters_that_clients_find_have_the_limit_of_their_own_population():
             before, groups = groups, np.argmin(left, axis=0)
         assert len({*zip(groups.tolist(), whose.tolist(), strict=True)}) == 2  # the planted ones
         losses.append(((theta - np.stack(models)[groups]) ** 2).sum(1).mean())
+        together.append(
+            ((theta - np.linalg.lstsq(X.reshape(-1, d), y.ravel())[0]) ** 2).sum(1).mean()
+        )
         fit = fa.linear.fit("ifca(clusters=2)", list(X), list(y), intercept=False)
         np.testing.assert_allclose(list(fit.personal.values()), np.stack(models)[groups], atol=1e-9)
     aim = float(fa.predict(world, name, clients=m)[name].loss)
     error = np.std(losses, ddof=1) / len(losses) ** 0.5
     assert abs(np.mean(losses) - aim) < 3 * error + 2 * aim / d
+    left = 1 - between * (m / 2 - 1) / (m - 1)  # pairs of one cluster have its centre in common
+    nearer = fa.Population(radius=left**0.5, noise=0.5, aspect=1)
+    both = fa.clusters(nearer, "fedavg", between=1 - (1 - between) / left, clients=m, counts=[2])
+    assert both["fedavg in 2 clusters"].loss == pytest.approx(aim, rel=1e-12)
+    error_of_all = np.std(together, ddof=1) / len(together) ** 0.5
+    apart = abs(np.mean(together) - both["fedavg"].loss)
+    assert apart < 3 * error_of_all + 2 * both["fedavg"].loss / d
+    independent = fa.predict(world, "fedavg", clients=m)["fedavg"].loss
+    assert abs(np.mean(together) - independent) > 5 * error_of_all
     drawn = fa.simulate(world, algorithms=name, clients=m, dimension=60, trials=4)[name]
     assert abs(drawn.loss - aim) < 3 * drawn.error + 2 * aim / 60
     found = fa.predict(world, ["fedavg", "ifca"], clients=m)

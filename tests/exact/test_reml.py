@@ -11,7 +11,8 @@ from statsmodels.regression.mixed_linear_model import MixedLM
 
 from fedasym import linear
 from fedasym.exact.clients import ClientSums
-from fedasym.exact.reml import Likelihood, estimate_components, maximise
+from fedasym.exact.reml import Likelihood, maximise
+from fedasym.exact.spread import estimate_components
 
 
 def draw(m=40, n=12, deviations=(1.0, 0.3, 0.0), level=0.8, noise=0.5, seed=0):

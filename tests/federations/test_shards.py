@@ -16,6 +16,7 @@ from safetensors.numpy import load_file, save_file
 from tests.command import fedasym
 
 import fedasym as fa
+from fedasym.data import shards
 from fedasym.data.shards import INDEX, MANIFEST, ShardedFederation
 
 FIELDS = ("features", "labels", "split", "owner", "mask")
@@ -54,15 +55,18 @@ def alike(one: fa.Federation, other: fa.Federation) -> bool:
     return same and all(getattr(one, name) == getattr(other, name) for name in told)
 
 
-@pytest.fixture
-def folder(tmp_path) -> Path:
-    return clients_of("classes").save(tmp_path / "clients", shards=3)
+@pytest.fixture(params=["safetensors", "parquet"])
+def folder(tmp_path, request) -> Path:
+    return clients_of("classes").save(tmp_path / "clients", shards=3, layout=request.param)
 
 
+@pytest.mark.parametrize("layout", ["safetensors", "parquet"])
 @pytest.mark.parametrize("kind", ["classes", "numbers", "sequences"])
-def test_clients_are_read_as_they_were_written(kind, tmp_path):
+def test_clients_are_read_as_they_were_written(kind, layout, tmp_path, monkeypatch):
+    monkeypatch.setattr(shards, "GROUP_BYTES", 40)  # a few rows
     whole = clients_of(kind)
-    opened = fa.Federation.open(whole.save(tmp_path / "clients", shards=4))
+    opened = fa.Federation.open(whole.save(tmp_path / "clients", shards=4, layout=layout))
+    assert {shard.path.suffix for shard in opened.shards} == {f".{layout}"}
     assert isinstance(opened, ShardedFederation)
     assert len(opened.shards) == 3
     assert alike(opened.take(range(9)), whole)
@@ -107,17 +111,24 @@ def test_a_stream_of_blocks_is_the_same_folder(folder, tmp_path):
     assert [shard.clients for shard in opened.shards] == [4, 4, 1]
     assert alike(opened.take(range(9)), whole)
     assert opened.digest == fa.Federation.open(folder).digest  # it is of the samples
-    again = opened.save(tmp_path / "again", shards=2)
-    assert fa.Federation.open(again).digest == opened.digest
+    for layout in ("safetensors", "parquet"):
+        again = opened.save(tmp_path / layout, shards=2, layout=layout)
+        assert fa.Federation.open(again).digest == opened.digest
 
 
-def test_anybody_may_write_the_layout(tmp_path):
+@pytest.mark.parametrize("layout", ["safetensors", "parquet"])
+def test_anybody_may_write_the_layout(tmp_path, layout):
     """By the page on formats alone: NumPy, polars, safetensors, JSON and CRC-32."""
     features, labels = np.arange(8.0).reshape(4, 2), np.array([[1.0], [2.0], [3.0], [4.0]])
     split = np.array([0, 2, 0, 0], np.int8)
     told = json.dumps({"federation": "mine", "shard": 0})
     arrays = {"features": features, "labels": labels, "split": split}
-    save_file(arrays, tmp_path / "a.safetensors", metadata={"fedasym": told})
+    file = f"a.{layout}"
+    if layout == "parquet":
+        table = pl.DataFrame(arrays | {"labels": labels[:, 0]})
+        table.write_parquet(tmp_path / file, metadata={"fedasym": told})
+    else:
+        save_file(arrays, tmp_path / file, metadata={"fedasym": told})
     sums = []
     for rows in (slice(0, 2), slice(2, 4)):
         total = 0
@@ -134,7 +145,7 @@ def test_anybody_may_write_the_layout(tmp_path):
         "dtype": "float64",
         "shape": [2],
         "classes": None,
-        "shards": [{"file": "a.safetensors", "clients": 2, "samples": 4}],
+        "shards": [{"file": file, "clients": 2, "samples": 4}],
     }
     (tmp_path / MANIFEST).write_text(json.dumps(about))
     opened = fa.datasets.read(tmp_path)
@@ -149,7 +160,7 @@ def test_what_needs_all_samples_is_refused_in_words(folder):
         lambda: opened.rows("client 1"),
         lambda: opened.resplit(seed=1),
         lambda: opened.merge_rare(2),
-        lambda: fa.what_if(opened),
+        lambda: fa.fit(opened),
     ):
         with pytest.raises(fa.InvalidInput, match=r"on disk.*take some of its clients"):
             ask()
@@ -160,9 +171,10 @@ def test_what_needs_all_samples_is_refused_in_words(folder):
 
 def damage(folder: Path, how: str) -> None:
     shards = sorted(folder.glob("shard-*"))
+    table = shards[1].suffix == ".parquet"
     if how == "byte":
         data = bytearray(shards[1].read_bytes())
-        data[-40] ^= 1
+        data[100 if table else -40] ^= 255
         shards[1].write_bytes(data)
     elif how == "cut":
         os.truncate(shards[1], shards[1].stat().st_size - 5)
@@ -173,7 +185,8 @@ def damage(folder: Path, how: str) -> None:
         shards[0].write_bytes(two)
         shards[1].write_bytes(one)
     elif how == "foreign":
-        other = clients_of("classes").save(folder.parent / "other", shards=3)
+        layout = shards[1].suffix[1:]
+        other = clients_of("classes").save(folder.parent / "other", shards=3, layout=layout)
         shutil.copy(other / shards[1].name, shards[1])
     elif how == "header":
         shards[1].write_bytes(b"\x10" + bytes(7) + b"no text at all!!" + bytes(100))
@@ -186,19 +199,22 @@ def damage(folder: Path, how: str) -> None:
         held["shards"][0]["clients"] += 1
         (folder / MANIFEST).write_text(json.dumps(held))
     elif how == "splits":  # whoever writes wrong labels with right checksums
+        told = json.loads((folder / MANIFEST).read_text())["federation"]
+        about = {"fedasym": json.dumps({"federation": told, "shard": 1})}
+        if table:
+            pl.read_parquet(shards[1]).reverse().write_parquet(shards[1], metadata=about)
+            return
         arrays = load_file(shards[1])
         arrays["features"] = arrays["features"][::-1].copy()
-        told = json.loads((folder / MANIFEST).read_text())["federation"]
-        about = json.dumps({"federation": told, "shard": 1})
-        save_file(arrays, shards[1], metadata={"fedasym": about})
+        save_file(arrays, shards[1], metadata=about)
 
 
 @pytest.mark.parametrize(
     ("how", "says"),
     {
-        "byte": "is damaged: the samples of client 'client",
+        "byte": "is damaged(: the samples of client 'client|; put the right file)",
         "splits": "is damaged: the samples of client 'client 3'",
-        "cut": "is damaged: its arrays",
+        "cut": "is damaged: (its arrays|it has no header)",
         "missing": "cannot be read: No such file",
         "swapped": "is number 1 of its federation and stands where number 0 belongs",
         "foreign": "of another federation",

@@ -124,9 +124,7 @@ SUMS = {
     "training": 16,
     "dropped": 0,
     "filled": {"age": 1},
-    "numbers": {
-        "age": {"count": 15, "missing": 1, "mean": 40.5, "squares": 900.0, "largest": 71.0}
-    },
+    "numbers": {"age": {"count": 15, "missing": 1, "mean": 40.5, "squares": 900.0, "first": None}},
     "categories": {"sex": {"levels": {"F": 9, "M": 6}, "rare": 1}},
     "label_kind": "number",
     "label_values": 18,

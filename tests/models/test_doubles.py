@@ -312,6 +312,14 @@ def test_numbers_have_levels_means_and_weights_that_vary(number_double):
         double.draw(alpha=1)
 
 
+def test_held_out_samples_do_not_change_with_the_number_of_training_samples(number_double):
+    few, many = (number_double.draw(samples=n, held=7, seed=3) for n in (10, 40))
+    for part in (1, 2):
+        for name in ("features", "labels", "owner"):
+            held = [getattr(each, name)[each.split == part] for each in (few, many)]
+            np.testing.assert_array_equal(*held)
+
+
 def test_what_if_on_numbers(number_double, tmp_path):
     found = fa.what_if(
         number_double, {"samples": [4, 24, 200]}, ["fedavg", "local_ridge", "pfedme"]

@@ -53,6 +53,7 @@ def table(folder: Path, what: str, parts: list[Path], **config: object) -> Table
     protocol = find_protocol(str(config.get("protocol", "text")))
     values = (
         read_app(app)["config"]
+        | {"server-step": 0.1, "local-step": 0.1, "inner-step": 0.05}  # as the twin has them
         | {"intercept": protocol.intercept, "shared-path": str(folder / "shared.safetensors")}
         | {name.replace("_", "-"): value for name, value in config.items()}
     )

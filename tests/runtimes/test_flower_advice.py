@@ -307,3 +307,14 @@ def test_advice_with_noise_is_logged_with_what_it_spent_and_tables_are_refused(t
     assert "added by each of 3 nodes" in caplog.text
     with pytest.raises(InvalidInput, match=r"epsilon is 4\.0, which is for training"):
         flower.write_app("advise", tmp_path / "other", {"epsilon": 4.0})
+
+
+def test_an_owner_s_list_of_algorithms_has_advice_too(tmp_path):
+    grid = seated(regression(12, 8, 6), tmp_path, timeout=0.1)
+    for node in grid.nodes.values():
+        node["allow-algorithms"] = "rtfa"
+    with pytest.raises(InvalidInput, match="code not-allowed"):
+        Advisor(grid, grid.config).meet()
+    for node in grid.nodes.values():
+        node["allow-algorithms"] = "rtfa,advise"
+    Advisor(grid, grid.config).meet()

@@ -213,6 +213,25 @@ def content(arrays: dict[str, Array] | None, config: dict[str, object] | None) -
     return made
 
 
+# what a server may ask of a table or before the first round, of columns and words that it guesses
+STEPS = [
+    {"step": "sums"},
+    {"step": "gradients"},
+    {"step": "moments"},
+    {"step": "curvature"},
+    {"step": "sums", "roles": "[]"},
+    {"step": "sums", "roles": "[[]]"},
+    {"step": "sums", "roles": '[["x0", "number", true]]'},
+    *(
+        {"step": "sums", "roles": f'[["{name}", "{kind}", true]]'}
+        for name in ("diagnosis", "patient", f"{MARK}ward", "nothing")
+        for kind in ("category", "number")
+    ),
+    {"step": "products", "recipe": "{}"},
+    {"step": "products", "recipe": "[1", "class-names": f'["{MARK}ill"]'},
+]
+
+
 def orders(known: str) -> dict[str, list[RecordDict]]:
     """Messages by their type, the first of each as it should be, where `known` is a client of the
     node.
@@ -259,7 +278,8 @@ def orders(known: str) -> dict[str, list[RecordDict]]:
     return {
         "train": trained,
         "evaluate": trained,
-        "query": [RecordDict(), content(heads[-1], {"any": "thing"})],
+        "query": [RecordDict(), content(heads[-1], {"any": "thing"})]
+        + [content(None, {"clients": [known], **step}) for step in STEPS],
         "query.introduce": [RecordDict()],
         "query.differentiate": told_again,
         "query.tell": told_again,
@@ -272,7 +292,8 @@ class Node:
 
     def __init__(self, folder: Path, what: str) -> None:
         app = write_app(what, folder / f"{what}_faults")
-        self.config = read_app(app)["config"] | {"intercept": False}
+        told = {"intercept": False, "server-step": 0.1, "local-step": 0.1}
+        self.config = read_app(app)["config"] | told
         self.app = import_app(app, read_app(app)["components"]["clientapp"])
         self.codes: list[str | None] = []
 

@@ -44,6 +44,7 @@ OPTIONS = {
     "batch": 4,
     "personal_epochs": 2,
     "server_step": 0.03,
+    "local_step": 0.1,
     "intercept": True,
 }
 DONE = "The shared head is in"

@@ -19,15 +19,17 @@ from flwr.server.workflow import SecAggPlusWorkflow
 
 import fedasym as fa
 from fedasym import cli
+from fedasym.data.roles import Role
 from fedasym.deploy.flower import digest_app, digest_archive, digest_files, write_app
 from fedasym.deploy.flower.grid import AppGuard, import_app, read_app, start_node
 from fedasym.deploy.flower.messages import Fault, NodeFault
 from fedasym.deploy.flower.nodes import load_clients, select_clients
 from fedasym.deploy.flower.policy import Policy
-from fedasym.deploy.flower.preparation import read_asked
+from fedasym.deploy.flower.preparation import Asked, read_asked
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead
 from fedasym.training import twin
+from fedasym.training.convergence import stable_steps
 from fedasym.training.settings import Settings, find_protocol, resolve_ridge, with_intercept
 
 from ..training.clients import federation
@@ -168,6 +170,37 @@ def test_training_on_tables_of_nodes_is_training_on_one_table(label, pupils, tmp
                 assert said == pytest.approx(float(outputs[0]), rel=1e-9)
 
 
+def test_steps_that_are_left_open_are_those_of_one_machine(pupils, tmp_path):
+    files = deal(pupils.drop("mark"), tmp_path)
+    whole = fa.datasets.read(tmp_path / "all.csv", label="score", client="school", scale="none")
+    told = {"server_step": 0.0, "local_step": 0.0, "save_every": 1, "scale": "none"}
+    grid = seated(tmp_path, files, **told)
+    strategy = Personalized("rtfa", grid.config)
+    strategy.train(grid)
+    expected = stable_steps(whole, True, grid.config["batch"], grid.config["ridge"])
+    assert strategy.steps == {name: expected[name] for name in ("server_step", "local_step")}
+    assert expected["server_step"] < 0.1  # so that it is a choice
+    steps = tuple(strategy.steps.values())
+    settings = Settings(rounds=2, batch=8, server_step=steps[0], local_step=steps[1], ridge=0.1)
+    rules = (settings, with_intercept(find_protocol("text"), True))
+    *_, last = twin.run(fa.algorithms.find("rtfa"), whole, *rules, seed=0)
+    np.testing.assert_allclose(strategy.head, last.shared, rtol=0, atol=1e-10)
+    again = Personalized("rtfa", grid.config | {"resume": True})
+    again.resume()
+    assert again.steps == strategy.steps
+    assert again.configuration.settings.server_step == expected["server_step"]
+
+    def spoil(node, reply):
+        if node == 12 and "curvature" in reply.content.metric_records.get("metrics", {}):
+            reply.content["metrics"]["curvature"] = 1e12
+        return reply
+
+    grid.spoil = spoil
+    lied = Personalized("rtfa", grid.config | {"outlier-bound": 2.0})
+    lied.train(grid)
+    assert lied.steps["server_step"] > expected["server_step"] / 3
+
+
 def cli_told(*words: str) -> int:
     cli.import_commands(words)
     try:
@@ -253,6 +286,30 @@ def test_levels_and_classes_that_are_rare_on_a_node_do_not_leave_it(pupils, tmp_
         assert "odd" not in str(dict(reply.content))
     assert strategy.preparation.classes == ("high", "low", "middle")
     assert strategy.preparation.recipe.columns[0].other
+
+
+def test_no_cell_of_a_number_leaves_by_itself(tmp_path):
+    """Neither the largest one, nor one of a column where there are few, nor the first day."""
+    rows = 40
+    frame = pl.DataFrame(
+        {
+            "client": ["a", "b"] * (rows // 2),
+            "label": np.arange(rows) / 7,
+            "income": [918273.0, *np.arange(1.0, rows)],
+            "dose": [56473.5, *[None] * (rows - 1)],
+            "day": [f"2021-03-{5 + each % 9:02d}" for each in range(rows)],
+        }
+    )
+    file = tmp_path / "north.csv"
+    frame.with_columns(split=pl.lit("train")).write_csv(file)
+    place = {"data-path": str(file)}
+    config = {"features": "income,dose,day", "missing": "mean", "dates": "number"}
+    roles = {name: Role("number", None, True, fixed=True) for name in ("income", "dose", "day")}
+    told = json.loads(load_clients(place, config, Asked("sums", roles)).config["sums"])["numbers"]
+    assert not any(float(each) == 918273.0 for each in told["income"].values() if each is not None)
+    assert told["dose"] == {"count": 0, "missing": rows, "mean": 0, "squares": 0, "first": None}
+    first = np.datetime64("1970-01-01") + int(told["day"]["first"])
+    assert first == np.datetime64("2021-01-01")
 
 
 def test_a_server_cannot_ask_for_other_columns_by_its_recipe(pupils, tmp_path):
@@ -359,7 +416,11 @@ def kept_heads(folder: Path, name: str) -> dict[str, np.ndarray]:
     return {file.name: SavedHead.load(file).head for file in files}
 
 
-@pytest.mark.parametrize("what", ["pfedme", f"{OWN}:remembering"], ids=["pfedme", "own"])
+@pytest.mark.parametrize(
+    "what",
+    ["pfedme", "ifca", "rtfa_directed", f"{OWN}:remembering"],
+    ids=["pfedme", "ifca", "directed", "own"],
+)
 def test_a_killed_run_goes_on_and_ends_bit_for_bit_as_an_unbroken_one(what, tmp_path):
     whole = federation(sizes=((6, 2, 2),) * 6)
     parts = [select_clients(whole, whole.clients[k::3]) for k in range(3)]
@@ -368,6 +429,7 @@ def test_a_killed_run_goes_on_and_ends_bit_for_bit_as_an_unbroken_one(what, tmp_
     settings = {"rounds": 5, "evaluate_every": 5, "cohort": 4, "batch": 4, "local_steps": 3}
     told = {"protocol": "code", "precision": "float64", "min-nodes": 3, "save-every": 2}
     told |= {"intercept": True, "shared-path": str(tmp_path / "shared.safetensors")}
+    told |= {"server-step": 0.1, "local-step": 0.1, "inner-step": 0.05}
     told |= {name.replace("_", "-"): value for name, value in settings.items()}
     nodes = {11 + k: {"data-path": str(file)} for k, file in enumerate(files)}
     for node in nodes.values():
@@ -398,12 +460,12 @@ def test_a_killed_run_goes_on_and_ends_bit_for_bit_as_an_unbroken_one(what, tmp_
     *_, last = twin.run(
         found, whole, resolve_ridge(Settings(**settings), found), find_protocol("code"), seed=0
     )
-    np.testing.assert_allclose(again.head, last.shared, rtol=0, atol=1e-12)
+    np.testing.assert_allclose(again.model, last.shared, rtol=0, atol=1e-12)
     for name, identity in zip(whole.clients, whole.identities, strict=True):
         file = next(each for each in own if f"{int(identity):016x}" in each)
         np.testing.assert_allclose(own[file], last.personal[name], rtol=0, atol=1e-12)
     done = Personalized(algorithm, grid.config | {"resume": True})
-    assert np.array_equal(done.train(grid).arrays["head"].numpy(), again.head)
+    assert np.array_equal(done.train(grid).arrays["head"].numpy(), again.model)
     with pytest.raises(fa.InvalidInput, match="is of a run with seed 0, and this one has 7"):
         Personalized(algorithm, grid.config | {"resume": True, "seed": 7}).train(grid)
 

@@ -73,6 +73,22 @@ def test_the_config_has_what_the_algorithm_uses_and_means_what_training_means(wh
     assert default_config(TRAINED[what]).items() <= values.items()
 
 
+@pytest.mark.parametrize(
+    ("what", "name", "setting"),
+    [
+        ("fedavg(local_steps=7)", "local_sgd", {"local_steps": 7}),
+        ("fedprox(penalty=2)", "fedprox", {"penalty": 2}),
+    ],
+)
+def test_settings_in_parentheses_are_those_of_the_config(what, name, setting, tmp_path):
+    app = write_app(what, tmp_path / "app")
+    assert f'ALGORITHM = "{name}"' in (app / "app" / "task.py").read_text()
+    values = tomllib.loads((app / "pyproject.toml").read_text())["tool"]["flwr"]["app"]["config"]
+    settings = Personalized(name, values).configuration.settings
+    for each, value in setting.items():
+        assert {**vars(settings), **dict(settings.own)}[each] == value
+
+
 def test_the_command_writes_and_says_what_to_do(tmp_path):
     into = tmp_path / "my-app"
     done = fedasym("deploy", "rtfa", "--into", into)

@@ -105,6 +105,31 @@ def test_long_flow_converges_to_the_proximal_step_without_penalty(gamma):
     np.testing.assert_allclose(near.nu[0], ends.nu, rtol=1e-5)
 
 
+def test_a_thousand_steps_at_a_condition_number_of_a_million():
+    """Fifty atoms of four features each: P and P M P summed over rows and columns, and the noise,
+    of drawn covariances.
+    """
+    per, clients, s = 4, 10, np.geomspace(1e-6, 1, 50)
+    d, h = 50 * per, np.full(50, 0.02)
+    count, size = 1000, 0.2
+    found, rng, rows = steps(count, size, 1.0, spectra.atoms(s, h)), np.random.default_rng(0), []
+    for _ in range(clients):
+        X = rng.standard_normal((d, d)) * np.sqrt(np.repeat(s, per))
+        x, V = np.linalg.eigh(X.T @ X / d)
+        f = -np.expm1(count * np.log1p(-size * np.maximum(x, 0)))
+        P = (V * f) @ V.T
+        squares = (P**2).reshape(50, per, 50, per).sum((1, 3)) / per
+        noise = np.where(x > 1e-14, f**2 / np.maximum(x, 1e-14), 0)
+        fitted = np.diagonal((V * noise) @ V.T).reshape(50, per).sum(1) / d
+        shares = np.diagonal(P).reshape(50, per).mean(1)
+        rows.append([*shares, *squares.sum(0), *squares.sum(1), *fitted])
+    drawn, error = np.mean(rows, axis=0), np.std(rows, axis=0, ddof=1) / np.sqrt(clients)
+    full = np.diag(found.p**2) + found.T
+    expected = np.concatenate([found.p, full.sum(0), full.sum(1), found.nu])
+    assert np.all(np.abs(drawn - expected) < 5 * error + 0.02 * expected)
+    assert np.mean(np.abs(drawn - expected) / (error + 1e-12)) < 1.5
+
+
 def test_many_steps_are_those_of_one_at_a_time():
     counts = np.unique(np.geomspace(1, 1000, 60).round())  # so many share a basis of filters
     together = moments_of_steps(DescentFilter(counts, 0.05), 1.5, TWO)

@@ -221,11 +221,14 @@ def test_the_floor_is_where_many_rounds_end():
         evaluated=[3000],
     )
     np.testing.assert_allclose(path.floor, path.shared_error[:, -1], rtol=1e-9)
-    endless = fa.rounds(
-        WORLD, "fedavg", rounds=5, local_steps=1, server_step=0.3, mixing=6.0, cohort=1
-    )
+    told = {"rounds": 5, "local_steps": 1, "server_step": 0.3, "cohort": 1}
+    endless = fa.rounds(WORLD, "fedavg", mixing=6.0, **told)
     assert np.isinf(endless.floor)
-    assert "grows without end" in str(endless)
+    # one step: (1 - 0.3 a)^2 + 0.09 aspect a^2 = 1
+    most = 0.6 / (0.09 * (1 + WORLD.aspect))
+    assert f"it does not with a mixing below {most:.4f}. Or" in endless.notes[0]
+    around = fa.rounds(WORLD, "fedavg", mixing=[0.99 * most, 1.01 * most], **told)
+    np.testing.assert_array_equal(np.isinf(around.floor), [False, True])
 
 
 def test_the_floor_is_endless_just_where_the_recursion_has_an_eigenvalue_of_one(monkeypatch):

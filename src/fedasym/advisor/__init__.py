@@ -9,8 +9,9 @@ with held-out fits, doubt, recommend. In a federation whose samples may not move
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -32,6 +33,7 @@ from fedasym.advisor.advice import (
 )
 from fedasym.advisor.assumptions import Check, Doubt, RegressionEvidence
 from fedasym.advisor.class_estimates import (
+    LOOKED_AT,
     ClassLook,
     ClassMoments,
     ClientSizes,
@@ -39,6 +41,7 @@ from fedasym.advisor.class_estimates import (
     estimate_world,
     look_at_clients,
     plain_estimates,
+    regress_few_features,
 )
 from fedasym.advisor.class_predictions import (
     has_accuracy,
@@ -89,6 +92,7 @@ from fedasym.advisor.federated import (
 from fedasym.advisor.mixed import advise_mixed, advise_scored, has_filters
 from fedasym.advisor.moments import fit_variances, kurtosis_of
 from fedasym.advisor.predictions import (
+    LOG_LOSS,
     ClientLevels,
     candidates_of,
     lacks_variance,
@@ -112,7 +116,7 @@ from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
-from fedasym.data.shards import ShardedFederation
+from fedasym.data.shards import check_in_memory
 from fedasym.data.splits import TRAIN
 from fedasym.exact.classes import ClassFit, fit_classes, refuse_classes
 from fedasym.exact.estimators import fit as fit_linear
@@ -125,6 +129,7 @@ from fedasym.results import ACCURACY, LOSS
 from fedasym.training.plans import draw_secret_noise
 
 LEAST_OF_A_CLASS = 5  # samples
+MIXED_NUMBERS = 2**26  # of clients with few features, samples and sums, that are looked at
 MIXED_ROOM = 1.25  # samples per unknown below which few features are still too many
 
 
@@ -155,7 +160,8 @@ def advise(
         (few features: fitted); "all": every one that can be.
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
         expensive, clients are advised to learn alone, and told from how many on sharing would pay.
-        The statistics of the advice itself are not counted. Labels that are numbers.
+        The statistics of the advice itself are not counted. For classes this is predicted for
+        least-squares heads on one-hot labels.
     statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every
         client a few bounded numbers and a vector go into sums, to which Gaussian noise is added.
         Intervals are wider, and nothing is said of single clients. Labels that are numbers.
@@ -193,7 +199,13 @@ def advise(
             )
         told: dict[str, Any] = {"task": task, "intercept": intercept, "algorithms": algorithms}
         told |= {"statistics_privacy": statistics_privacy}
-        return charge_privacy(advise(data, y, clients, **told), budget)
+        plain = advise(data, y, clients, **told)
+        if plain.metric is LOG_LOSS:  # from folds: the population that privacy needs is estimated
+            taken = read_classes(data, y, clients)
+            some = taken.data.thin(affordable_clients(taken.data))
+            squares = regress_few_features(replace(taken, data=some))
+            plain = replace(plain, population=replace(plain.population, squares=squares))
+        return charge_privacy(plain, budget)
     beside = [
         each for each in map(find, requested_algorithms(algorithms, ())) if each.name not in PAPER
     ]
@@ -256,37 +268,45 @@ def advise_samples(
     free = flag("intercept", intercept) if intercept is not None else True if told is None else told
     named = (None, None) if federation is None else (federation.names, federation.personal)
     notes = nested_doubts(federation)
-    if isinstance(data, ShardedFederation):
-        if data.classes is None:
-            data.refuse("advice on labels that are numbers is made")
-        if data.dimension + free <= (MANY_UNKNOWNS if free else FEW):
-            data.refuse("models of few features are fitted to folds of all samples")
     if are_classes(data, y, task):
         classes = read_classes(data, y, clients)
         sequences = federation is not None and federation.sequences
         with few_threads(classes.data.dimension):
             if not sequences and are_few_classes(classes, free):
                 beside = [each for each in beside if not every or not refuse_classes(each, free)]
-                return advise_scored(classes, *named, free, notes, beside)
+                some = replace(classes, data=classes.data.thin(affordable_clients(classes.data)))
+                advice = advise_scored(some, *named, free, notes, beside)
+                return count_everyone(advice, classes.data.sizes, len(some.data.parts))
             beside = [each for each in beside if not every or has_accuracy(each, classes.count)]
             return advise_classes(classes, beside)
     numbers = read_clients(data, y, clients)
     with few_threads(numbers.dimension):
         if are_few(numbers, free):
-            beside = [each for each in beside if not every or has_filters(each)]
-            return advise_mixed(numbers, *named, free, notes, beside)
+            other = [each for each in beside if not has_filters(each)]
+            if other and not every:
+                raise NoFormula(
+                    f"{other[0].name}: with so few features ({numbers.dimension}) advice takes"
+                    " algorithms of one server weight and one client filter; fit this one with"
+                    " fa.linear.fit, or measure it with fa.train"
+                )
+            beside = [each for each in beside if each not in other]
+            some = numbers.thin(affordable_clients(numbers))
+            advice = advise_mixed(some, *named, free, notes, beside)
+            return count_everyone(advice, numbers.sizes, len(some.parts))
         return advise_regression(numbers, free, beside)
 
 
 def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algorithm]) -> Advice:
     """Numbers and many features: statistics, estimates and structure, then the assembled advice."""
-    levels = ClientLevels.of(data) if intercept else None
-    seen = pool_and_estimate(data.level() if intercept else data)
+    everyone = data.level() if intercept else data
+    looked = everyone.thin(LOOKED_AT)
+    levels = ClientLevels.of(replace(looked, levelled=False)) if intercept else None
+    seen = pool_and_estimate(looked)
     structure = find_structure(seen)
     if structure.between and not any(each.server.group_stage for each in beside):
         name = f"ifca(clusters=2,between={structure.between:.2f})"
         beside = [*beside, *resolve(name, None, MAML_STEP)]
-    return assemble_regression(
+    advice = assemble_regression(
         seen.summaries,
         estimate_power(seen) if structure.aligned else seen.estimates,
         structure,
@@ -295,14 +315,32 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
         dropped=seen.data.left_out,
         levels=levels,
         pooled=weights_by_feature(seen),
+        sizes=everyone.sizes.astype(float),
     )
+    return count_everyone(advice, everyone.sizes, len(looked.parts))
+
+
+def affordable_clients(data: ClientData) -> int:
+    """How many clients with few features are looked at: as many as have room with their sums."""
+    p = data.dimension + 1
+    each = p * (float(data.sizes.mean()) + 2 * p)
+    return max(int(MIXED_NUMBERS // each), LOOKED_AT)
+
+
+def count_everyone(advice: Advice, sizes: Array, looked: int) -> Advice:
+    """The advice from so many clients, for all of them."""
+    if looked == len(sizes):
+        return advice
+    method = f"{advice.population.method}, from {looked:,} clients evenly spread"
+    told = {"clients": len(sizes), "samples": int(sizes.sum()), "method": method}
+    return replace(advice, population=replace(advice.population, **told))
 
 
 def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
     """Classes and many features: statistics, estimates and probes, then the assembled advice."""
     seen = look_at_clients(classes)
     fresh = estimate_from_held(seen)
-    levels = logistic_levels(classes)
+    levels = partial(logistic_levels, classes)
     return assemble_classes(seen, seen.found if fresh is None else fresh, beside, levels)
 
 
@@ -477,16 +515,19 @@ def assemble_regression(
     sent: int | None = None,
     levels: ClientLevels | None = None,
     pooled: Array | None = None,
+    sizes: Array | None = None,
 ) -> Advice:
     """All that follows from summaries and estimates: predictions, cross-check, doubts, the advice.
 
     held: mean squares of held-out residuals about the pooled model. dropped: features that say
     nothing. levels, pooled: clients' means and the pooled weights, where models have an intercept.
+    sizes: of all clients, where summaries are of some of them.
     """
     held = np.empty(0) if held is None else held
     algorithms = candidates_of(beside)
     d = summaries[0].dimension
-    sizes = np.array([each.samples for each in summaries], dtype=float)
+    if sizes is None:
+        sizes = np.array([each.samples for each in summaries], dtype=float)
     kinds = SizeGroups.of(sizes)
     middle = float(kinds.samples[kinds.middle])
     shared, alone = gcv_curves(summaries)
@@ -520,7 +561,7 @@ def assemble_regression(
         predictions=table,
         recommended=recommended,
         ridge=None if ratios[recommended] is None else float(ratios[recommended] or 0.0) / middle,
-        steps=predict_steps(found, d, middle, len(summaries), summaries),
+        steps=predict_steps(found, d, middle, sizes.size, summaries),
         doubts=doubts,
         confirm=RidgeConfirmation(
             recommended,
@@ -551,7 +592,7 @@ def assemble_classes(
     seen: ClassLook,
     found: ClassMoments,
     beside: Sequence[Algorithm],
-    levels: Mapping[str, float] | None = None,
+    levels: Callable[[], Mapping[str, float]] | None = None,
 ) -> Advice:
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
@@ -641,11 +682,6 @@ def fit(
             " train instead"
         )
     free = federation.intercept if intercept is None else flag("intercept", intercept)
-    rows = np.flatnonzero(federation.split == TRAIN)
-    names = np.empty(len(federation.clients), dtype=object)
-    names[:] = federation.clients
-    owners = names[federation.owner[rows]].tolist()
-    X = np.asarray(federation.features[rows], float)
     named, recipe = federation.names, federation.recipe
     if federation.classes is not None:
         if ridge is not None:
@@ -653,7 +689,12 @@ def fit(
                 "ridge is given, but the labels are classes: their variances are estimated; leave"
                 " it out"
             )
-        labels = federation.labels[rows]
+        check_in_memory(federation, "models of classes are fitted")
+        rows = np.flatnonzero(federation.split == TRAIN)
+        names = np.empty(len(federation.clients), dtype=object)
+        names[:] = federation.clients
+        owners = names[federation.owner[rows]].tolist()
+        X, labels = np.asarray(federation.features[rows], float), federation.labels[rows]
         options: dict[str, Any] = {"personal": federation.personal, "intercept": free}
         found = fit_classes(algorithm, X, labels, owners, classes=federation.classes, **options)
         return Model(found, named, recipe, explain_class_choice(found))
@@ -664,15 +705,7 @@ def fit(
         why = expected if ridge is None else ""  # what is expected is so with the estimated ridges
     if ridge is not None:
         check_has_ridge(chosen)
-    model = fit_linear(
-        chosen,
-        X,
-        federation.labels[rows, 0],
-        owners,
-        ridge=ridge,
-        intercept=free,
-        personal=federation.personal,
-    )
+    model = fit_linear(chosen, federation, ridge=ridge, intercept=free)
     return Model(model, named, recipe, why)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Hashable, Mapping
+from collections.abc import Callable, Hashable, Mapping
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from fedasym.advisor.assumptions import Check, Doubt
-from fedasym.advisor.class_estimates import ClassLook, ClassMoments
+from fedasym.advisor.class_estimates import ClassLook, ClassMoments, one_hot_regression
 from fedasym.advisor.class_predictions import (
     CLOSE_ACCURACY,
     AccuracyTable,
@@ -27,7 +27,7 @@ from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.registry import SHARES, SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
-from fedasym.core.numbers import Array, json_value, number
+from fedasym.core.numbers import Array, json_value, number, three_digits
 from fedasym.core.privacy import Privacy
 from fedasym.core.runtime import write_file
 from fedasym.models.what_if import WhatIf
@@ -35,7 +35,7 @@ from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.theory.contours import sample_support
 from fedasym.training.decomposition import Decomposition, GainParts
-from fedasym.verbs.regimes import privacy_costs
+from fedasym.verbs.regimes import Candidates, RoundSearch
 from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum
@@ -88,6 +88,12 @@ class Estimated:
     shares: tuple[float, ...] = ()
     names: tuple[str, ...] = ()
     class_world: ClassPopulation | None = None
+    squares: Population | None = None
+
+    @property
+    def outputs(self) -> int:
+        """How many outputs of a head are free: one for numbers, one less than there are classes."""
+        return max(len(self.classes) - 1, 1)
 
     @property
     def world(self) -> Population | ClassPopulation:
@@ -124,7 +130,8 @@ class PrivateSharing:
     """What a privacy budget makes of the advice.
 
     loss: of the best private training of `algorithm`, `plain` of its non-private one and `alone` of
-        clients that share nothing, all above the noise; extra is what privacy adds.
+        clients that share nothing, all above the noise; for classes the shares of labels that are
+        wrong.
     pays: from how many such clients on sharing pays, that is, gains at least 5 %.
     rounds, cohort, clip, noise_multiplier, local_steps, server_step: of that training.
     """
@@ -147,6 +154,29 @@ class PrivateSharing:
     def shares(self) -> bool:
         """Whether sharing pays under this budget."""
         return self.loss <= (1 - LEAST_GAIN) * self.alone
+
+    def describe(self, show: Callable[[float], str], heads: str = "") -> str:
+        """What a budget costs, whether sharing pays under it, and from how many clients on.
+
+        show: a loss in words. heads: which models these are, with a comma.
+        """
+        private, plain, alone = map(show, (self.loss, self.plain, self.alone))
+        many = "however many there are" if np.isinf(self.pays) else f"from {self.pays:,.0f} on"
+        budget = f"With epsilon {number(self.epsilon)} at delta {self.delta:g}"
+        if self.shares:
+            return (
+                f"{budget} {self.algorithm} has {private} instead of {plain}: {heads}{self.rounds}"
+                f" rounds of all clients, {self.local_steps} local steps of"
+                f" {three_digits(self.server_step)}, updates clipped at {three_digits(self.clip)},"
+                f" noise multiplier {three_digits(self.noise_multiplier)}. Sharing pays, as it"
+                f" would {many}."
+            )
+        verdict = "it does not pay" if np.isinf(self.pays) else f"it would pay {many}"
+        return (
+            f"{budget} sharing costs too much: {self.algorithm} would have {private} instead of"
+            f" {plain}{', with ' * bool(heads)}{heads or ', '}and each client alone has {alone},"
+            f" which costs no privacy. With clients like these {verdict}."
+        )
 
 
 @dataclass(frozen=True)
@@ -341,15 +371,18 @@ def loss_answer(advice: Advice) -> dict[str, Any]:
         "clients": client_answers(advice),
         "floor": advice.floor,
         "sent": advice.sent,
-        **({} if advice.privacy is None else {"privacy": privacy_answer(advice.privacy)}),
+        **privacy_answers(advice),
         **({} if advice.statistics is None else {"statistics": asdict(advice.statistics)}),
     }
 
 
-def privacy_answer(about: PrivateSharing) -> dict[str, Any]:
-    """What a budget costs, for JSON."""
+def privacy_answers(advice: Advice) -> dict[str, Any]:
+    """What a budget costs, for JSON, where there is one."""
+    about = advice.privacy
+    if about is None:
+        return {}
     held = {name: json_number(value) for name, value in asdict(about).items()}
-    return held | {"shares": about.shares}
+    return {"privacy": held | {"shares": about.shares}}
 
 
 def accuracy_answer(advice: Advice) -> dict[str, Any]:
@@ -378,6 +411,7 @@ def accuracy_answer(advice: Advice) -> dict[str, Any]:
         "confirm": {"settings": advice.confirm.settings, "what": str(advice.confirm)},
         "clients": client_answers(advice),
         "gain": None if advice.gain is None else keep_finite(advice.gain.record()),
+        **privacy_answers(advice),
     }
 
 
@@ -396,6 +430,7 @@ def score_answer(advice: Advice) -> dict[str, Any]:
         "doubts": [asdict(doubt) for doubt in advice.doubts],
         "confirm": {"candidates": list(advice.confirm.candidates), "what": str(advice.confirm)},
         "gain": None if advice.gain is None else keep_finite(advice.gain.record()),
+        **privacy_answers(advice),
     }
 
 
@@ -449,51 +484,65 @@ def json_number(value: Any) -> Any:
 def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     """The advice under a privacy budget: alone, where private sharing would gain too little.
 
-    The best rounds of everyone, with the best clip, are predicted for the estimated population;
-    what privacy adds to the loss there is added to the loss that is expected here.
+    The best rounds of everyone, with the best clip, are predicted for the estimated population, of
+    classes for least-squares heads on one-hot labels. What privacy adds to the loss there is added
+    to the loss that is expected here. For classes privacy takes the same part of what sharing gains
+    in accuracy as of what it gains in the squared error.
     """
-    if advice.metric is not LOSS:
-        raise InvalidInput(
-            f"epsilon is {number(budget.epsilon)}: what privacy costs is predicted for labels that"
-            " are numbers. Least-squares heads on one-hot labels are such a regression"
-            " (docs/choose.md, which epsilon); otherwise train privately beside a plain run, and"
-            " compare (fa.train with privacy)"
-        )
     about = advice.population
-    world = about.world
-    assert isinstance(world, Population)
-    # the shared optimum lies in the covariance as the displacements do, lest it be shorter anywhere
-    world = replace(world, optimum_power=world.shift_power)
+    classes = advice.metric is not LOSS
+    world: Any = about.squares if classes else about.world
+    if not classes:
+        # the shared optimum lies in the covariance as the displacements do, lest it be shorter
+        # anywhere
+        world = replace(world, optimum_power=world.shift_power)
+    lost = {
+        name: 1 - row.trusted if classes else row.trusted
+        for name, row in advice.predictions.items()
+    }
+    alone = "local_ridge" if classes else better_alone(advice.predictions)
+    best = "rtfa" if classes else min((n for n in lost if n in PRIVATE), key=lost.__getitem__)
     step = 1 / sample_support(float(np.asarray(world.aspect)), world.spectrum)[1]
-    told: dict[str, Any] = {"dimension": about.dimension, "delta": budget.delta}
-    told |= {"epsilon": budget.epsilon, "sampling": budget.sampling, "margin": LEAST_GAIN}
-    told |= {"local_steps": [5, 50], "server_step": step, "rounds": [4, 16, 64]}
-    alone = better_alone(advice.predictions)
-    best = min(
-        (name for name in advice.predictions if name in PRIVATE),
-        key=lambda name: advice.predictions[name].trusted,
-    )
-    costs = privacy_costs(world, best, clients=about.clients, **told)
-    plain = advice.predictions[best].trusted
+    # the largest curvature that was seen may be above that of the estimated spectrum
+    if advice.steps is not None and not classes:
+        step = min(step, advice.steps.step)
+    if "fedavg" in advice.training:  # squares curve twice as much as the softmax
+        step = min(step, advice.training["fedavg"]["server_step"] / 2)
+    tried = Candidates.of_all([4, 16, 64], None, [5, 50], step)
+    size = about.dimension * about.outputs
+    search = RoundSearch(world, PAPER[best], tried, size, budget.delta, budget.sampling)
+    cell, free = (search.find(each, about.clients) for each in (budget.epsilon, None))
+    loss, target = lost[best] + cell.loss - free.loss, (1 - LEAST_GAIN) * search.alone
+    if classes:
+        gain, squares = max(lost[alone] - lost[best], 0.0), search.alone - free.loss
+        # where squares gain nothing privacy takes everything
+        part = (cell.loss - free.loss) / squares if squares > 0 else 1.0
+        loss = lost[best] + part * gain
+        wanted = LEAST_GAIN * lost[alone] / gain if gain > 0 else np.inf
+        target = search.alone - wanted * squares if squares > 0 else 0.0
+    epsilon = float(budget.epsilon or 0.0)
     found = PrivateSharing(
-        epsilon=float(budget.epsilon or 0.0),
+        epsilon=epsilon,
         delta=budget.delta,
         algorithm=best,
-        loss=plain + float(costs.loss[0, 0] - costs.plain[0]),
-        plain=plain,
-        alone=advice.predictions[alone].trusted,
-        pays=float(costs.pays[0]),
-        rounds=int(costs.rounds[0, 0]),
-        cohort=int(costs.cohort[0, 0]),
-        clip=float(costs.clip[0, 0]),
-        noise_multiplier=float(costs.noise_multiplier[0, 0]),
-        local_steps=int(costs.local_steps[0, 0]),
-        server_step=float(costs.server_step[0, 0]),
+        loss=loss,
+        plain=lost[best],
+        alone=lost[alone],
+        pays=search.count_clients(epsilon, target) if target > 0 else np.inf,
+        rounds=cell.rounds,
+        cohort=int(cell.cohort),
+        clip=cell.clip,
+        noise_multiplier=cell.multiplier,
+        local_steps=int(cell.local_steps),
+        server_step=cell.server_step,
     )
     chosen = best if found.shares else alone
-    if PAPER[advice.recommended].shares_nothing:
+    if advice.recommended in PAPER and PAPER[advice.recommended].shares_nothing:
         chosen = advice.recommended
     ridge = advice.ridge if chosen == advice.recommended else advice.predictions[chosen].ridge
+    if chosen == best and ridge is not None and cell.ridge is not None and free.ridge:
+        # about a shared model with noise the best is smaller; those of squares are no logistic ones
+        ridge = None if classes else ridge * cell.ridge / free.ridge
     return replace(advice, recommended=chosen, ridge=ridge, privacy=found)
 
 
@@ -630,6 +679,7 @@ def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) ->
         ),
         spectrum=world.spectrum,
         class_world=world.population(float(np.median(d / sizes))),
+        squares=one_hot_regression(found, world, float(np.median(d / sizes))),
         classes=seen.classes.names,
         shares=tuple((counts / counts.sum()).tolist()),
         clients=len(sizes),

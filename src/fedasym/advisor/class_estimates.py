@@ -36,15 +36,16 @@ from fedasym.advisor.class_statistics import (
     probe_ratios,
     view_client,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding, spread_places
 from fedasym.advisor.estimates import Estimates, draw_about
 from fedasym.advisor.moments import PROBE_VECTORS, fit_variances, probe_vectors, sum_across
-from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of, spread_places
+from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of
 from fedasym.advisor.structure import Profile, ProfileRecorder
 from fedasym.core.numbers import Array
-from fedasym.theory.classes.squared_labels import LabelModel, Link
+from fedasym.theory.classes.squared_labels import FAINT, LabelModel, Link
 from fedasym.training.decomposition import GainParts
 from fedasym.training.wording import describe_drift
+from fedasym.worlds import Population
 from fedasym.worlds.spectra import Spectrum
 
 CENTRE_POWERS = -1.0, 3.0  # alignments of the shared optimum that are looked for
@@ -77,6 +78,44 @@ def estimate_world(found: ClassMoments, classes: int) -> LabelModel:
     return LabelModel(Link(classes), 0.0, 0.0, spectrum, *shares).with_estimates(
         float(found.point[1]), float(found.point[2])
     )
+
+
+def one_hot_regression(found: ClassMoments, world: LabelModel, aspect: float) -> Population:
+    """Least-squares heads on one-hot labels as one regression: squares add up over the outputs.
+
+    The moments are those of one free output; all outputs together have a mean square of 1 -
+    1/classes.
+    """
+    s2, r2, B = np.maximum(found.point, FAINT * world.link.total)
+    outputs = (1 - 1 / world.link.classes) / world.link.total
+    s = world.spectrum.values
+    own = r2 * world.spectrum.mean / float(s @ world.shift_share) * world.shift_share
+    whole = own + B / float(s @ world.centre_share) * world.centre_share
+    return Population(
+        radius=float(np.sqrt(outputs * own.sum())),
+        noise=float(np.sqrt(outputs * s2)),
+        aspect=aspect,
+        norm=float(np.sqrt(outputs * whole.sum())),
+        spectrum=world.spectrum,
+        shift_weights=world.shift_share,
+        optimum_weights=whole / whole.sum(),
+    )
+
+
+def regress_few_features(classes: Classes) -> Population:
+    """Least-squares heads as one regression, where features are few: standardised over all clients,
+    whose mean the intercept takes up.
+    """
+    data = classes.data
+    rows = np.concatenate([X for X, _ in data])
+    mean, scale = rows.mean(0), np.maximum(rows.std(0), 1e-300)
+    tables = {id(part.features): part.features for part in data.parts}  # which clients may share
+    scaled = {key: (np.asarray(X)[:, data.live] - mean) / scale for key, X in tables.items()}
+    parts = tuple(replace(part, features=scaled[id(part.features)]) for part in data.parts)
+    even = replace(data, parts=parts, live=np.ones(mean.size, bool))
+    found = look_at_clients(replace(classes, data=even)).found
+    world = estimate_world(found, classes.count)
+    return one_hot_regression(found, world, float(np.median(mean.size / data.sizes)))
 
 
 def centre_power(found: ClassMoments) -> float:

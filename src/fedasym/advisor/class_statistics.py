@@ -27,8 +27,7 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from fedasym.advisor.data import Classes, Coding
-from fedasym.advisor.statistics import spread_places
+from fedasym.advisor.data import Classes, Coding, spread_places
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK
 from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 
 from fedasym.advisor.class_estimates import ClassLook, ClientSizes
 from fedasym.advisor.class_predictions import AccuracyTable, LogisticRidges, largest_curvature
-from fedasym.advisor.data import ClientData, read_classes, read_clients
+from fedasym.advisor.data import ClientData, read_classes, read_clients, spread_places
 from fedasym.advisor.predictions import LOG_LOSS, Steps
-from fedasym.advisor.statistics import spread_places
 from fedasym.algorithms import PAPER, Algorithm, find
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, notebook_text, three_digits

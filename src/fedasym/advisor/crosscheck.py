@@ -12,9 +12,9 @@ its size. The two are weighed by how much clients really differ beyond the noise
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
+from functools import cached_property, partial
 from typing import Any
 
 import numpy as np
@@ -34,11 +34,11 @@ from fedasym.advisor.class_predictions import (
     predict_class_accuracies,
 )
 from fedasym.advisor.class_statistics import Probes
-from fedasym.advisor.data import Classes, read_classes
+from fedasym.advisor.data import Classes, read_classes, spread_places
 from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.moments import AxisVariances
 from fedasym.advisor.predictions import Prediction, is_average_or_alone, stage_ridge
-from fedasym.advisor.statistics import SizeGroups, Summary, spread_places
+from fedasym.advisor.statistics import SizeGroups, Summary
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads
@@ -64,11 +64,14 @@ JOINT_METHODS = ("maml", "pfedme")
 QUICK_CLIENTS = 200  # that are looked at
 QUICK_FEATURES = 600  # more are projected at random
 QUICK_WORK = 1e10  # multiplications of the second look
-MANY_CLASSES = 20
-UNEVEN = 0.6  # share of the classes that would be as uncertain if all were alike
-LEVEL_CLIENTS = 40  # on which the logistic loss is set beside least squares
+# clients on which the logistic loss is set beside least squares, and multiplications of one pass
+LEVEL_CLIENTS = 40
+LEAST_LEVEL_CLIENTS = 16
+LEVEL_WORK = 1e8
+JOINT_CLIENTS = 100  # on which least-squares heads of all algorithms are compared
 LEVEL_ROWS = 500  # training samples of each
 LEVEL_FEATURES = 300
+CLEAR = 2.0  # standard errors of a difference on the same clients
 LEAST_LEVELLED = 200  # held-out samples; with fewer, training samples are left out in turn
 
 
@@ -232,17 +235,6 @@ def gain_of_client(
     return float(a @ v + a0 * beyond), float(a @ client.residual + a0 * client.rest), variance
 
 
-def are_many_or_uneven(counts: Array) -> bool:
-    """Whether classes are more than squared labels serve well, or some are rare.
-
-    >>> are_many_or_uneven(np.array([50, 50, 50])), are_many_or_uneven(np.array([500, 9, 4]))
-    (False, True)
-    """
-    shares = counts[counts > 0] / counts.sum()
-    alike = float(np.exp(-np.sum(shares * np.log(shares))))
-    return len(counts) > MANY_CLASSES or alike < UNEVEN * len(counts)
-
-
 @dataclass(frozen=True, eq=False)
 class LevelRows:
     """Samples of some clients on which heads are set beside one another, in few directions."""
@@ -254,13 +246,13 @@ class LevelRows:
     count: int
 
     @classmethod
-    def of(cls, classes: Classes) -> LevelRows:
-        """Up to LEVEL_CLIENTS clients, evenly spread, and up to LEVEL_ROWS samples of each."""
-        data = project_features(thin_clients(classes, LEVEL_CLIENTS), LEVEL_FEATURES).data
+    def of(cls, classes: Classes, most: int) -> LevelRows:
+        """Up to so many clients, evenly spread, and up to LEVEL_ROWS samples of each."""
+        data = project_features(thin_clients(classes, most), LEVEL_FEATURES).data
         parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
         for place in range(len(data.parts)):
-            for part, held, most in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
-                chosen = spread_places(len(part[1]), most)
+            for part, held, rows in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
+                chosen = spread_places(len(part[1]), rows)
                 kinds = held * (1 + np.arange(chosen.size) % 2)
                 parts.append((part[0][chosen], part[1][chosen], place, kinds))
         return cls(
@@ -276,15 +268,9 @@ class LevelRows:
         """Whether so few samples are held out that training samples are left out in turn."""
         return bool(np.sum(self.split > 0) < LEAST_LEVELLED)
 
-    @property
-    def many_or_uneven(self) -> bool:
-        """Whether least squares may be off."""
-        counts = np.bincount(self.codes[self.split == 0], minlength=self.count)
-        return are_many_or_uneven(counts.astype(float))
-
-    def score(self, kind: type[HeldOut], names: Sequence[str]) -> dict[str, float]:
-        """Accuracies of heads on held-out samples, or with training samples left out one by one
-        where few are held out.
+    def score(self, kind: type[HeldOut], names: Sequence[str]) -> dict[str, Array]:
+        """Accuracies of heads by client on held-out samples, or with training samples left out one
+        by one where few are held out.
         """
         board = kind.of(
             self.rows,
@@ -295,36 +281,57 @@ class LevelRows:
             intercept=False,
             left_out=self.left_out,
         )
-        return {name: float(np.nanmean(board.score(PAPER[name]))) for name in names}
+        return {name: board.score_halves(PAPER[name]) for name in names}
+
+
+def clear_difference(ours: Array, theirs: Array) -> float:
+    """By how much ours are above theirs on the same clients, in the mean; 0 where that is within
+    CLEAR standard errors.
+
+    >>> clear_difference(np.array([0.8, 0.9, 0.7]), np.array([0.7, 0.7, 0.6])) > 0.1
+    True
+    >>> clear_difference(np.array([0.8, 0.6, 0.7]), np.array([0.7, 0.7, 0.6]))
+    0.0
+    """
+    apart = (ours - theirs)[np.isfinite(ours - theirs)]
+    if apart.size < 2:
+        return 0.0
+    mean = float(apart.mean())
+    error = float(apart.std(ddof=1)) / np.sqrt(apart.size)
+    return mean if abs(mean) > CLEAR * error else 0.0
 
 
 def logistic_levels(classes: Classes) -> dict[str, float]:
-    """How much more accurate heads with the logistic loss are than least squares, by algorithm;
-    empty where classes are few and even.
+    """How much more accurate heads with the logistic loss, which training has, are than least
+    squares, by algorithm, as far as that is clear on the same clients.
     """
-    level = LevelRows.of(classes)
-    if not level.many_or_uneven:
-        return {}
+    rows = classes.data.sizes.mean()
+    d = min(int(classes.data.live.sum()), LEVEL_FEATURES)
+    work = min(rows, LEVEL_ROWS) * min(rows, LEVEL_ROWS, d) * classes.count
+    most = int(np.clip(LEVEL_WORK / max(work, 1.0), LEAST_LEVEL_CLIENTS, LEVEL_CLIENTS))
+    level = LevelRows.of(classes, most)
     names = ("fedavg", "rtfa", "local_ridge")
     squared, logistic = (level.score(kind, names) for kind in (HeldOut, SoftmaxHeldOut))
-    return {name: logistic[name] - squared[name] for name in names}
+    return {name: clear_difference(logistic[name], squared[name]) for name in names}
 
 
 def add_joint_methods(table: AccuracyTable, classes: Classes) -> dict[str, ExpectedAccuracy]:
     """The table, and algorithms whose shared model is not an average: they have no theory of
-    classes, and follow rtfa as far as least-squares heads of both differ on held-out samples.
+    classes, and follow rtfa as far as least-squares heads of both differ clearly on held-out
+    samples.
     """
     found = {
         name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted)
         for name, row in table.items()
     }
-    level = LevelRows.of(classes)
+    level = LevelRows.of(classes, JOINT_CLIENTS)
     if level.left_out:  # leaving out is exact for averages alone
         return found
     scores = level.score(HeldOut, ("rtfa", *JOINT_METHODS))
     for name in JOINT_METHODS:
-        near = found["rtfa"].trusted + scores[name] - scores["rtfa"]
-        found[name] = ExpectedAccuracy(None, scores[name], float(np.clip(near, 0.0, 1.0)))
+        near = found["rtfa"].trusted + clear_difference(scores[name], scores["rtfa"])
+        measured = float(np.nanmean(scores[name]))
+        found[name] = ExpectedAccuracy(None, measured, float(np.clip(near, 0.0, 1.0)))
     return found
 
 
@@ -334,14 +341,14 @@ def compare_accuracies(
     world: LabelModel,
     sizes: ClientSizes,
     found: ClassMoments,
-    levels: Mapping[str, float] | None = None,
+    levels: Callable[[], Mapping[str, float]] | None = None,
 ) -> AccuracyTable:
     """Beside each prediction what the samples say; they decide the ranking where the two disagree.
 
     One contradiction is enough: some by samples and others by the model would mix two scales.
-    levels: what the logistic loss adds to probes by least squares (`logistic_levels`).
+    levels: says what the logistic loss adds to probes by least squares (`logistic_levels`), where
+    they decide.
     """
-    added = levels or {}
     out = dict(table)
     error = shared_error(world, found.excess)
     for name, place in best_ratios(probes).items():
@@ -358,6 +365,7 @@ def compare_accuracies(
         out[name] = replace(row, contradicted=off, **told)
     probed = best_ratios(probes)
     if any(out[name].contradicted for name in probed):
+        added = levels() if levels else {}
         out |= {
             name: replace(
                 out[name],
@@ -473,7 +481,7 @@ def foresee_accuracies(
         shape = ClientSizes(SizeGroups.of(sizes), seen.dimension)
         world = estimate_world(found, taken.count)
         table, _ = predict_class_accuracies(found, world, shape, intervals=False)
-        levels = logistic_levels(some)
+        levels = partial(logistic_levels, some)
         table = compare_accuracies(table, seen.probes, world, shape, found, levels)
         return add_joint_methods(table, some)
 

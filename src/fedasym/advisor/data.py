@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -78,6 +78,10 @@ class DiskParts(Sequence[AdvisedClient]):
         part = self.read[at]
         return replace(part, train=part.held, held=part.train[:0]) if self.swapped else part
 
+    def keep(self, wanted: NDArray[np.bool_]) -> DiskParts:
+        """Some of the clients, by whether each is wanted."""
+        return DiskParts(self.federation, self.places[wanted], self.swapped)
+
     def swap(self) -> DiskParts:
         """The clients that hold samples out, with these to learn from."""
         held = self.federation.sizes - self.federation.counts("train")
@@ -115,7 +119,7 @@ class ClientData:
     def sizes(self) -> NDArray[np.intp]:
         """Training samples of each client, less the one that its intercept takes."""
         if isinstance(self.parts, DiskParts):
-            return np.asarray(self.parts.sizes)
+            return np.asarray(self.parts.sizes - self.levelled)
         return np.array([part.train.size - self.levelled for part in self.parts])
 
     @property
@@ -169,7 +173,11 @@ class ClientData:
 
     def level(self) -> ClientData:
         """The same clients without intercepts; those with one training sample are left empty."""
-        parts = tuple(part for part in self.parts if part.train.size > 1)
+        parts: Sequence[AdvisedClient]
+        if isinstance(self.parts, DiskParts):
+            parts = self.parts.keep(self.parts.sizes > 1)
+        else:
+            parts = tuple(part for part in self.parts if part.train.size > 1)
         if len(parts) < LEAST_CLIENTS:
             raise InvalidInput(
                 f"{len(parts)} clients have two training samples or more: with an intercept of its"
@@ -177,6 +185,16 @@ class ClientData:
                 " give more samples, or leave the intercept out"
             )
         return replace(self, parts=parts, levelled=True)
+
+    def thin(self, most: int) -> ClientData:
+        """At most so many of the clients, evenly spread; those on disk are read."""
+        places = spread_places(len(self.parts), most)
+        if isinstance(self.parts, DiskParts):
+            read = self.parts.federation.take(self.parts.places[places])
+            return replace(self, parts=tuple(position_parts(read)))
+        if len(places) == len(self.parts):
+            return self
+        return replace(self, parts=tuple(self.parts[place] for place in places))
 
     def _take(self, part: AdvisedClient, where: NDArray[np.intp]) -> Array:
         """Rows of the features that count, and their labels last; a copy in double precision."""
@@ -192,6 +210,11 @@ class ClientData:
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         return (self.rows(place) for place in range(len(self.parts)))
+
+
+def spread_places(count: int, wanted: int) -> Codes:
+    """`wanted` places out of `count`, evenly spread."""
+    return np.unique(np.linspace(0, count - 1, min(wanted, count)).round().astype(int))
 
 
 def remove_mean(rows: Array) -> Array:
@@ -213,7 +236,10 @@ def read_clients(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
             raise InvalidInput(
                 "a Federation has its own labels and clients: leave y and clients out"
             )
-        parts = federation_parts(data)
+        check_one_output(data)
+        if isinstance(data, ShardedFederation):
+            return read_disk_numbers(data)
+        parts = position_parts(data)
     elif y is None:
         raise InvalidInput(
             "y is missing: give a Federation, or features, labels and clients=[...], the client of"
@@ -224,24 +250,14 @@ def read_clients(data: Any, y: Any = None, clients: Iterable[Hashable] | None = 
     return check_client_parts(parts)
 
 
-def federation_parts(federation: Federation) -> list[AdvisedClient]:
-    """Training rows to learn from; validation and test rows together are held out."""
+def check_one_output(federation: Federation) -> None:
+    """Refuse samples with several positions or outputs."""
     if federation.sequences or federation.outputs != 1:
         raise NoFormula(
             "a sample has"
             f" {'several positions' if federation.sequences else f'{federation.outputs} outputs'}:"
             " advice is for one output per sample; ask for each output on its own"
         )
-    parts = []
-    for place, name in enumerate(federation.clients):
-        rows = np.arange(federation.starts[place], federation.starts[place + 1])
-        training = federation.split[rows] == TRAIN
-        parts.append(
-            AdvisedClient(
-                name, federation.features, federation.labels[:, 0], rows[training], rows[~training]
-            )
-        )
-    return parts
 
 
 def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[AdvisedClient]:
@@ -285,10 +301,7 @@ def check_client_parts(parts: Sequence[AdvisedClient]) -> ClientData:
     for place, part in enumerate(training):
         table = whole.table(place)
         if not np.isfinite(table).all():
-            raise InvalidInput(
-                f"client {part.name!r} has NaN or infinity in its samples: drop or fill those"
-                " samples first"
-            )
+            refuse_missing(part.name)
         if not live.all():
             live |= table[:, :-1].any(0)
         low, high = min(low, table[:, -1].min()), max(high, table[:, -1].max())
@@ -301,6 +314,13 @@ def check_client_parts(parts: Sequence[AdvisedClient]) -> ClientData:
             f"all labels are {low:g}: there is nothing to predict; check which column is the label"
         )
     return replace(whole, live=live)
+
+
+def refuse_missing(client: Hashable) -> NoReturn:
+    """A client with samples that are not numbers is refused."""
+    raise InvalidInput(
+        f"client {client!r} has NaN or infinity in its samples: drop or fill those samples first"
+    )
 
 
 @dataclass(frozen=True, eq=False)
@@ -464,22 +484,50 @@ def read_disk_classes(federation: ShardedFederation) -> ClientData:
         federation.refuse("advice on sequences is")
     if len(federation.classes or ()) > MOST_CLASSES:
         federation.refuse("rare classes are to be merged")
-    counts = []
-    live = np.zeros(federation.dimension, bool)
-    for block in federation.blocks():
-        rows = block.features[block.split == TRAIN]
-        if not np.isfinite(rows).all():
-            check_class_labels(position_parts(block), federation.classes or ())  # says whose
-        live |= rows.any(0)
-        counts.append(block.class_counts("train").astype(np.float32))
+    counts: list[NDArray[np.float32]] = []
+    trains, live, _ = look_at_blocks(
+        federation, lambda block: counts.append(block.class_counts("train").astype(np.float32))
+    )
     labels = np.concatenate(counts)
-    trains = np.flatnonzero(federation.counts("train") > 0)
-    sizes = federation.counts("train")[trains]
-    seen = np.flatnonzero(labels.sum(0, dtype=float))
-    if len(trains) < LEAST_CLIENTS or sizes.max() < 2 or not live.any() or len(seen) < 2:
-        few = federation.take(trains[: LEAST_CLIENTS + 1])  # which are refused for the same reason
-        return check_class_labels(position_parts(few), federation.classes or ())
+    if trains is None or len(np.flatnonzero(labels.sum(0, dtype=float))) < 2:
+        return check_class_labels(first_parts(federation), federation.classes or ())
     return ClientData(DiskParts(federation, trains, counts=labels[trains]), live)
+
+
+def read_disk_numbers(federation: ShardedFederation) -> ClientData:
+    """The same of labels that are numbers."""
+    trains, live, ends = look_at_blocks(federation, lambda block: None)
+    if trains is None or ends[0] == ends[1]:
+        return check_client_parts(first_parts(federation))
+    return ClientData(DiskParts(federation, trains), live)
+
+
+def look_at_blocks(
+    federation: ShardedFederation, count: Callable[[Federation], None]
+) -> tuple[Codes | None, NDArray[np.bool_], tuple[float, float]]:
+    """The places of clients that train (None: too few to advise on), which features are not always
+    0 and the ends of the labels, after one look at all blocks.
+    """
+    live, low, high = np.zeros(federation.dimension, bool), np.inf, -np.inf
+    for block in federation.blocks():
+        training = block.split == TRAIN
+        rows, labels = block.features[training], block.labels[training]
+        missing = ~(np.isfinite(rows).all(1) & np.isfinite(labels.reshape(len(rows), -1)).all(1))
+        if missing.any():
+            refuse_missing(block.clients[int(block.owner[training][missing][0])])
+        live |= rows.any(0)
+        if labels.size:
+            low, high = min(low, labels.min()), max(high, labels.max())
+        count(block)
+    trains = np.flatnonzero(federation.counts("train") > 0)
+    enough = len(trains) >= LEAST_CLIENTS and federation.counts("train").max() > 1 and live.any()
+    return trains if enough else None, live, (float(low), float(high))
+
+
+def first_parts(federation: ShardedFederation) -> list[AdvisedClient]:
+    """A few clients, which are refused for the same reason as all of them."""
+    trains = np.flatnonzero(federation.counts("train") > 0)
+    return position_parts(federation.take(trains[: LEAST_CLIENTS + 1]))
 
 
 def check_class_labels(parts: list[AdvisedClient], names: tuple[Any, ...]) -> ClientData:

@@ -49,8 +49,8 @@ from fedasym.exact.expectation import (
     transpose_each,
     weigh_labels,
 )
-from fedasym.exact.reml import Components, Likelihood, estimate_components
-from fedasym.exact.spread import Penalties
+from fedasym.exact.reml import Components, Likelihood
+from fedasym.exact.spread import Penalties, estimate_components
 from fedasym.results import LOSS
 from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts
 from fedasym.training.wording import describe_drift

@@ -29,14 +29,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.advisor.statistics import (
-    Axes,
-    Summary,
-    axes_of,
-    field_owners,
-    spread_places,
-    stack_field,
-)
+from fedasym.advisor.data import spread_places
+from fedasym.advisor.statistics import Axes, Summary, axes_of, field_owners, stack_field
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import in_threads
 

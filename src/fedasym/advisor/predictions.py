@@ -16,7 +16,7 @@ import numpy as np
 import scipy.stats
 from numpy.typing import NDArray
 
-from fedasym.advisor.data import ClientData
+from fedasym.advisor.data import ClientData, spread_places
 from fedasym.advisor.estimates import LEAST_SHARE, UNKNOWN, Estimates, Quantity
 from fedasym.advisor.moments import PartedLoss, lacking_variance
 from fedasym.advisor.statistics import (
@@ -56,7 +56,9 @@ def ratio_to_limits(
     ridge: Array,
     spectrum: Spectrum,
 ) -> tuple[Array, Array]:
-    """Mean bias and variance by kind over their limits at its ridge; 1 if a limit is 0 or inf."""
+    """Mean bias and variance by kind over their limits at its ridge; 1 if a limit is 0 or inf, or
+    no client of the kind is there.
+    """
     own = unit_losses(summaries, ridge[place] * np.array([each.samples for each in summaries]))
     world = Population(1.0, 1.0, summaries[0].dimension / samples, spectrum=spectrum)
     with warnings.catch_warnings():
@@ -66,10 +68,10 @@ def ratio_to_limits(
             if np.all(ridge > 0)
             else predict(world, "ftfa")["ftfa"]
         )
-    count = np.bincount(place)
+    count = np.maximum(np.bincount(place, minlength=samples.size), 1)
 
     def ratio(mine: Array, limit: Array) -> Array:
-        mean = np.bincount(place, mine) / count
+        mean = np.bincount(place, mine, samples.size) / count
         sound = np.isfinite(limit) & (limit > 0) & (mean > 0)
         return np.asarray(np.where(sound, mean / np.where(sound, limit, 1.0), 1.0))
 
@@ -322,7 +324,8 @@ def finite_factors(
     if found.power or not have_common_covariance(clients):
         return ones, ones if np.any(own) else unridged_factors(dimension, kinds)
     each = np.broadcast_to(np.asarray(own, dtype=float), ones.shape)
-    return ratio_to_limits(clients, kinds.place, kinds.samples, each, found.spectrum)
+    place = kinds.place[spread_places(kinds.place.size, len(clients))]  # of those looked at
+    return ratio_to_limits(clients, place, kinds.samples, each, found.spectrum)
 
 
 def unridged_factors(dimension: int, kinds: SizeGroups) -> Array:

@@ -30,7 +30,7 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from fedasym.advisor.data import ClientData
+from fedasym.advisor.data import ClientData, spread_places
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client
 from fedasym.exact.least_squares import SharedSolution, stack_triangle
@@ -241,11 +241,6 @@ def kappa_of(client: Summary, ridges: Array) -> Array:
     e = client.power / client.samples
     beyond = (client.samples - e.size) / ridges
     return np.asarray(client.samples / ((1 / (e + ridges[:, None])).sum(1) + beyond))
-
-
-def spread_places(count: int, wanted: int) -> NDArray[np.intp]:
-    """`wanted` places out of `count`, evenly spread."""
-    return np.unique(np.linspace(0, count - 1, min(wanted, count)).round().astype(int))
 
 
 def strength_of(

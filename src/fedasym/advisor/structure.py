@@ -17,7 +17,7 @@ import scipy.special
 from numpy.typing import NDArray
 
 from fedasym.advisor.class_statistics import ClientView, SharedSums
-from fedasym.advisor.data import LEAST_CLIENTS
+from fedasym.advisor.data import LEAST_CLIENTS, spread_places
 from fedasym.advisor.estimates import (
     LEAST_ROOM,
     Estimates,
@@ -26,7 +26,7 @@ from fedasym.advisor.estimates import (
     pool_and_estimate,
 )
 from fedasym.advisor.moments import fit_variances
-from fedasym.advisor.statistics import AxisRows, Summary, spectrum_of, spread_places
+from fedasym.advisor.statistics import AxisRows, Summary, spectrum_of
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import DRAWS, even_points, in_threads
 from fedasym.worlds.spectra import Spectrum

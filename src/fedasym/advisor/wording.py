@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -14,7 +15,7 @@ from fedasym.core.numbers import four_digits, number, percent_text, plural, thre
 from fedasym.results import ACCURACY, LOSS
 
 if TYPE_CHECKING:
-    from fedasym.advisor.advice import Advice, NoisedStatistics, PrivateSharing
+    from fedasym.advisor.advice import Advice, NoisedStatistics
     from fedasym.advisor.predictions import Prediction, Steps
 
 WIDTH = 100
@@ -24,6 +25,7 @@ NO_FINITE_ERROR = (
     " take one with a ridge, or stop early."
 )
 RANKING_AID = "Take this as a ranking aid: see the doubts on the levels."
+HEADS = "least-squares heads on one-hot labels, "  # those that a privacy budget is predicted for
 RIVALS = {"fedavg": "with one model for all", "local_ridge": "with each client alone"}
 
 
@@ -43,9 +45,14 @@ def regression_page(advice: Advice) -> str:
     else:
         parts += ["", *gainer_lines(advice)]
     parts += doubt_lines(advice)
-    parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    parts += ["", fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")]
     parts += bytes_lines(advice.sent) if advice.statistics is None else []
     return "\n".join(parts)
+
+
+def proof_heading(advice: Advice) -> str:
+    """Of the experiment, which has no privacy."""
+    return "To prove this wrong" + ", without privacy" * (advice.privacy is not None)
 
 
 def statistics_sentence(advice: Advice, spent: NoisedStatistics) -> str:
@@ -80,32 +87,10 @@ def regression_sentence(advice: Advice) -> str:
     told = [f"{words} {three_digits(expected_error(advice, name))}" for name, words in others]
     text += f", {', '.join(told)}." if told else "."
     if advice.privacy is not None:
-        return f"{text} {privacy_sentence(advice, advice.privacy)}"
+        return f"{text} {advice.privacy.describe(lambda loss: three_digits(loss + advice.floor))}"
     if advice.steps is not None:
         text += f" {stopping_sentence(advice)}"
     return text
-
-
-def privacy_sentence(advice: Advice, about: PrivateSharing) -> str:
-    """What a budget costs, whether sharing pays under it, and from how many clients on."""
-    private, plain, alone = (
-        three_digits(loss + advice.floor) for loss in (about.loss, about.plain, about.alone)
-    )
-    many = "however many there are" if np.isinf(about.pays) else f"from {about.pays:,.0f} on"
-    budget = f"With epsilon {number(about.epsilon)} at delta {about.delta:g}"
-    if about.shares:
-        return (
-            f"{budget} {about.algorithm} has {private} instead of {plain}: {about.rounds} rounds of"
-            f" all clients, {about.local_steps} local steps of {three_digits(about.server_step)},"
-            f" updates clipped at {three_digits(about.clip)}, noise multiplier"
-            f" {three_digits(about.noise_multiplier)}. Sharing pays, as it would {many}."
-        )
-    verdict = "it does not pay" if np.isinf(about.pays) else f"it would pay {many}"
-    return (
-        f"{budget} sharing costs too much: {about.algorithm} would have {private} instead"
-        f" of {plain}, and each client alone has {alone}, which costs no privacy. With clients"
-        f" like these {verdict}."
-    )
 
 
 def expected_error(advice: Advice, name: str) -> float:
@@ -262,7 +247,7 @@ def class_page(advice: Advice) -> str:
         *bytes_lines(advice.sent),
     ]
     parts += doubt_lines(advice)
-    parts += ["", fill_lines(f"To prove this wrong: {advice.confirm}", "")]
+    parts += ["", fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")]
     parts += [f"  {line}" for line in advice.confirm.snippet.splitlines()]
     return "\n".join(parts)
 
@@ -270,6 +255,9 @@ def class_page(advice: Advice) -> str:
 def class_sentence(advice: Advice) -> str:
     """The recommendation in a few sentences."""
     best = advice.predictions[advice.recommended]
+    about = advice.privacy
+    if about is not None and about.algorithm == advice.recommended:
+        best = replace(best, trusted=1 - about.loss)
     text = f"Use {advice.recommended}"
     if advice.ridge is not None:
         ratio = number(advice.ridge * advice.samples)
@@ -278,9 +266,14 @@ def class_sentence(advice: Advice) -> str:
     text += f": predicted accuracy {percent_text(best.trusted)}"
     others = {name: row for name, row in advice.predictions.items() if name in RIVALS}
     others.pop(advice.recommended, None)
+    if about is not None:  # a model for all would not be private
+        others.pop("fedavg", None)
     apart = [f"{points_apart(best, others[name])} {name}" for name in RIVALS if name in others]
-    text += f", {' and '.join(apart)}."
-    if advice.steps is not None:
+    text += f", {' and '.join(apart)}." if apart else "."
+    if about is not None:
+        text += f" {about.describe(lambda wrong: percent_text(1 - wrong), HEADS)}"
+        text += " Validation chooses the ridge." if advice.ridge is None else ""
+    elif advice.steps is not None:
         text += f" {epochs_sentence(advice.steps)}"
     elif advice.predictions["rtfa"].contradicted:
         text += " No number of fine-tuning epochs is predicted, as the model does not fit: let"
@@ -338,7 +331,9 @@ def accuracy_lines(advice: Advice) -> list[str]:
         own += f"{four_digits(row.log_loss.value):>10}{four_digits(row.ridge):>10}"
         lines.append(f"{mark} {row.algorithm:<13}{own}{flag}")
     notes = [f"  {row.algorithm}: {row.note}." for row in rows if row.note]
-    head = "Predicted accuracy for a member and for a new client; probe: least squares in closed"
+    head = "Predicted accuracy for a member and for a new client"
+    head += "" if advice.privacy is None else ", without privacy"
+    head += "; probe: least squares in closed"
     return [f"{head} form, measured on your samples", *lines, *notes]
 
 
@@ -366,7 +361,11 @@ def scored_sentence(advice: Advice) -> str:
         if name != advice.recommended and (row := advice.predictions[name])
     ]
     scores = f"accuracy {best.accuracy.value:.1%}, log-loss {three_digits(best.log_loss.value)}"
-    return f"Use {advice.recommended}: " + ", ".join([f"{scores} on held-out folds", *told]) + "."
+    text = ", ".join([f"{scores} on held-out folds", *told])
+    if advice.privacy is None:
+        return f"Use {advice.recommended}: {text}."
+    cost = advice.privacy.describe(lambda wrong: f"{1 - wrong:.1%}", HEADS)
+    return f"Use {advice.recommended}: without privacy {text}. {cost}"
 
 
 def score_page(advice: Advice) -> str:
@@ -388,7 +387,7 @@ def score_page(advice: Advice) -> str:
         lines.append(f"{mark} {row.algorithm:<13}{lost}{right}")
     if advice.gain is not None:
         lines += ["", fill_lines(advice.gain.sentence, "")]
-    check = fill_lines(f"To prove this wrong: {advice.confirm}", "")
+    check = fill_lines(f"{proof_heading(advice)}: {advice.confirm}", "")
     return "\n".join([*lines, *doubt_lines(advice), "", check])
 
 

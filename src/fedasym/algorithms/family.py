@@ -170,11 +170,6 @@ class DirectedRidge(ClientStage):
     None: the best.
     """
 
-    undeployable = (
-        "scales features by their covariance over all clients, which no federation is asked for:"
-        " deploy rtfa"
-    )
-
     ridge: float | None = setting(
         default=None, least=0, meaning="penalty on a client's distance from the shared model"
     )
@@ -326,8 +321,8 @@ VERBS = ("predict", "simulate", "fit", "train", "deploy")
 def verbs_of(algorithm: Algorithm) -> list[str]:
     """What can be done with an algorithm, from what its stages have.
 
-    >>> verbs_of(REGISTRY["rtfa"]), verbs_of(REGISTRY["ifca"])
-    (['predict', 'simulate', 'fit', 'train', 'deploy'], ['predict', 'simulate', 'fit', 'train'])
+    >>> verbs_of(REGISTRY["ifca"]), verbs_of(REGISTRY["rtfa_share"])
+    (['predict', 'simulate', 'fit', 'train', 'deploy'], ['train', 'deploy'])
     """
     server, client = algorithm.stages
     weighed = algorithm.shares_nothing or server.owns("weight") or server.group_stage is not None
@@ -336,10 +331,9 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
     stepping = client.plain_stage or client
     trained = takes and (stepping.step_count == 0 or stepping.owns("step"))
     trained = trained and not (server.untrainable or client.untrainable)
-    deployed = trained and not (server.start_models or client.undeployable)
     formulas = weighed and filtered and algorithm.correction is None
     able = dict.fromkeys(("predict", "simulate", "fit"), formulas)
-    able |= {"train": trained, "deploy": deployed}
+    able |= {"train": trained, "deploy": trained}
     return [verb for verb in VERBS if able[verb]]
 
 

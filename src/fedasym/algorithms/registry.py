@@ -48,7 +48,7 @@ from fedasym.algorithms.stages import (
     Stage,
 )
 from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown_name
-from fedasym.core.numbers import amount, check_ridge
+from fedasym.core.numbers import amount, check_ridge, join_with_and
 
 GROUP = "fedasym.algorithms"  # entry points by which an installed package brings algorithms
 CHENG = "Cheng, Chadha and Duchi 2021"
@@ -614,8 +614,7 @@ def equality_notes(algorithms: Iterable[Algorithm]) -> list[str]:
         if len(group) == 1:
             notes.append(group[0].note)
             continue
-        *first, last = (each.name for each in group)
-        names = f"{', '.join(first)} and {last}"
+        names = join_with_and([each.name for each in group])
         notes.append(f"{names} end where {target} does, by other rounds: same limit.")
     return notes
 

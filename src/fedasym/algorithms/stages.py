@@ -172,7 +172,6 @@ class Stage:
     objective: ClassVar[Objective | None] = None
     has_code: ClassVar[bool] = True  # False where a file has kept the name alone
     untrainable: ClassVar[str] = ""  # why it has no step, for a stage that cannot have one
-    undeployable: ClassVar[str] = ""  # why no federation of nodes can have it
 
     def __init_subclass__(cls, eq: bool = True, **more: Any) -> None:
         super().__init_subclass__(**more)

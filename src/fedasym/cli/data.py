@@ -219,7 +219,13 @@ def partition(
 
 @data.command
 def shard(
-    file: str, /, *, into: str, shards: int | None = None, columns: Columns = COLUMNS
+    file: str,
+    /,
+    *,
+    into: str,
+    shards: int | None = None,
+    layout: str = "safetensors",
+    columns: Columns = COLUMNS,
 ) -> None:
     """Write clients to a folder of shards, from which commands read the clients that they need.
 
@@ -234,12 +240,14 @@ def shard(
         A new folder.
     shards
         How many files; by default as many as make 64 MB each.
+    layout
+        Of the files: safetensors, which is read fastest, or parquet, for other tools.
     """
     federation = read_federation(file, columns, show=True)
     if shards is None:
-        where = fa.datasets.write_shards(federation.blocks(), into)
+        where = fa.datasets.write_shards(federation.blocks(), into, layout=layout)
     else:
-        where = federation.save(into, shards=shards)
+        where = federation.save(into, shards=shards, layout=layout)
     opened = fa.Federation.open(where)
     print(f"{opened}\n\nWritten to {where}. Train on it: fedasym train {where}")
 

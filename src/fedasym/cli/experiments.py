@@ -410,6 +410,7 @@ def describe_target(name: str) -> list[str]:
 
 def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
     """Print the findings of every run that is there, or of those named."""
+    from fedasym.core.numbers import join_with_and
     from fedasym.experiments.reproduction import (
         RUNS,
         TARGETS,
@@ -417,7 +418,6 @@ def check_runs(names: tuple[str, ...], tables: str | None, json: bool) -> None:
         check_claims,
         claim_identical,
         compare_with_paper,
-        join_with_and,
     )
 
     root = Path(RUNS if tables is None else tables)

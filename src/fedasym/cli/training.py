@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from dataclasses import asdict, dataclass, field, make_dataclass
 from importlib.util import find_spec
@@ -166,11 +165,10 @@ def train(
 
 
 def remember_compilations() -> None:
-    """Keep compiled programs for the next command, unless the user chose; set before JAX loads."""
-    from fedasym.core.runtime import cache_folder
+    """Keep compiled programs for the next command, in the folder that the user chose, if any."""
+    from fedasym.training import keep_compilations
 
-    os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(cache_folder() / "jax"))
-    os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+    keep_compilations()
 
 
 @app.command(group=TRAINING)
@@ -215,8 +213,8 @@ def advise(
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it.
     epsilon
-        A privacy budget of training: where it makes sharing too expensive, clients learn alone.
-        Regression.
+        A privacy budget of training: where it makes sharing too expensive, clients learn alone. For
+        classes by least-squares heads.
     delta
         Failure probability of the privacy budgets; well below 1/clients.
     statistics_epsilon
@@ -544,6 +542,7 @@ def try_app(
     features: str | None = None,
     task: str | None = None,
     classes: str | None = None,
+    missing: str | None = None,
     run_config: str | None = None,
     resume: Annotated[bool, Parameter(negative="")] = False,
 ) -> None:
@@ -569,6 +568,8 @@ def try_app(
         regression or classification.
     classes
         Their number, or their names separated by commas; by default those of the table.
+    missing
+        Missing values: error, drop (rows), mean, or indicator (mean, and a mark).
     run_config
         Further values of the app's config, such as "rounds=2 seed=1".
     resume
@@ -584,6 +585,7 @@ def try_app(
         "features": features,
         "task": task,
         "classes": classes,
+        "missing": missing,
     }
     config = grid.parse_overrides(run_config or "") | {
         name: value for name, value in told.items() if value is not None

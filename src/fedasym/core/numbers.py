@@ -235,6 +235,15 @@ def join_names(names: Iterable[Any], most: int = 8, quoted: bool = False) -> str
     )
 
 
+def join_with_and(names: Sequence[str]) -> str:
+    """Names as in a sentence.
+
+    >>> join_with_and(["ftfa"]), join_with_and(["ftfa", "rtfa", "maml_fo"])
+    ('ftfa', 'ftfa, rtfa and maml_fo')
+    """
+    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"
+
+
 Sums = NDArray[np.floating[Any]]  # (rounds, clients)
 Counts = NDArray[np.integer[Any]]  # (clients,)
 

@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.core.errors import InvalidInput, read_list, unknown_name
+from fedasym.core.errors import InvalidInput, NoFormula, read_list, unknown_name
 from fedasym.core.numbers import notebook_text, plural, whole
 from fedasym.core.runtime import write_file
 from fedasym.data import files
@@ -34,6 +34,7 @@ from fedasym.data.samples import (
     read_only,
 )
 from fedasym.data.splits import FRACTIONS, SPLITS, TRAIN, Fractions, code_of, reassign_splits
+from fedasym.exact.clients import Client, append_ones, check_rows
 
 
 def collect_parts(parts: Iterable[Any]) -> tuple[NDArray[Any], NDArray[Any], list[Any]]:
@@ -428,16 +429,35 @@ class Federation:
 
         return ShardedFederation(path)
 
-    def save(self, path: str | Path, shards: int | None = None) -> Path:
-        """Write to a .safetensors or .parquet file, or to a new folder in so many shards; whole or
-        not at all. Returns where it is.
+    def training_clients(self, intercept: bool) -> Sequence[Client]:
+        """Each client with training samples as exact fits take it; classes as one-hot outputs."""
+        check_single(self)
+        labels = self.labels
+        if self.classes is not None:
+            labels = np.eye(len(self.classes))[labels]
+        elif self.outputs == 1:
+            labels = labels[:, 0]
+        found = []
+        for place in np.flatnonzero(self.counts("train")):
+            rows = np.arange(self.starts[place], self.starts[place + 1])
+            rows = rows[self.split[rows] == TRAIN]
+            name = self.clients[place]
+            x, y = check_rows(name, self.features[rows], labels[rows], several=True)
+            found.append(Client.of(name, append_ones(x, intercept), y))
+        return found
+
+    def save(
+        self, path: str | Path, shards: int | None = None, layout: str = "safetensors"
+    ) -> Path:
+        """Write to a .safetensors or .parquet file, or to a new folder in so many shards, of which
+        `layout` says the kind; whole or not at all. Returns where it is.
         """
         if shards is None:
             return files.write_federation(vars(self), Path(path))
         from fedasym.data.shards import write_shards
 
         each = -(-len(self) // whole("shards", shards, least=1))
-        return write_shards([self], path, clients=each)
+        return write_shards([self], path, clients=each, layout=layout)
 
     @classmethod
     def of_checked(cls, **fields: Any) -> Federation:
@@ -700,4 +720,12 @@ def check_federation(federation: Any) -> None:
         raise InvalidInput(
             f"federation is a {type(federation).__name__}: make one of your data with"
             " fa.Federation.from_arrays"
+        )
+
+
+def check_single(federation: Federation) -> None:
+    """Refuse samples of several positions where they are fitted exactly."""
+    if federation.sequences:
+        raise NoFormula(
+            "a sample has several positions: exact fits are for single samples; train instead"
         )

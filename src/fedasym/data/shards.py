@@ -1,14 +1,16 @@
 """A federation on disk, for more clients than memory holds: a folder of shards, read by clients.
 
 A folder has `federation.json` (what the samples are, and the list of shards), `clients.parquet` (a
-row per client: name, samples by split, checksum) and shards, `shard-00000.safetensors` and so on.
+row per client: name, samples by split, checksum) and shards, `shard-00000.safetensors` and so on,
+or tables of samples, `shard-00000.parquet`.
 Clients stand in one order, that of `clients.parquet`; a shard has a run of them, and in it a
 client's rows are contiguous. docs/how-to/formats.md has the layout for those who write it
 themselves.
 
-Samples are read by plain reads of the bytes that are asked for, of some clients or of a block after
-the other, and never mapped: what was read and let go is no memory of the process. Every client that
-is read is checked against its own checksum, so that damage is found whichever way one comes to it.
+Samples are read by plain reads of the bytes that are asked for (of Parquet, of the row groups that
+hold them), of some clients or of a block after the other, and never mapped: what was read and let
+go is no memory of the process. Every client that is read is checked against its own checksum, so
+that damage is found whichever way one comes to it.
 """
 
 from __future__ import annotations
@@ -31,13 +33,15 @@ from typing import Any, NamedTuple, NoReturn, overload
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.core.errors import InvalidInput, UnreadableFile, import_package, path_of
+from fedasym.core.errors import InvalidInput, UnreadableFile, import_package, one_of, path_of
 from fedasym.core.numbers import plural, whole
 from fedasym.core.runtime import PART, flush, refuse_unwritable
-from fedasym.data.federation import Federation, Samples, client_places
+from fedasym.data.federation import Federation, Samples, check_single, client_places
 from fedasym.data.files import KEY, feature_notes, read_feature_notes
 from fedasym.data.samples import check_feature_notes, identities_of
 from fedasym.data.splits import SPLITS, TRAIN, code_of
+from fedasym.exact.clients import Client
+from fedasym.exact.storage import StoredClients
 
 FORMAT = "fedasym shards 1"
 MANIFEST, INDEX = "federation.json", "clients.parquet"
@@ -53,6 +57,8 @@ TYPES = dict(  # safetensors' names of them
         strict=True,
     )
 )
+LAYOUTS = ("safetensors", "parquet")
+GROUP_BYTES = 2**20  # of a row group of a Parquet shard: what reading a client decodes
 AGAIN = "put the right file in its place, or shard the federation again"
 
 
@@ -318,9 +324,12 @@ class ShardedFederation(Federation):
             )
         return found
 
-    def save(self, path: str | Path, shards: int | None = None) -> Path:
+    def save(
+        self, path: str | Path, shards: int | None = None, layout: str = "safetensors"
+    ) -> Path:
         """Write to another folder, in so many shards."""
-        return write_shards(self.blocks(), path, clients=-(-len(self) // (shards or 1)))
+        each = -(-len(self) // (shards or 1))
+        return write_shards(self.blocks(), path, clients=each, layout=layout)
 
     def resplit(self, *_: Any, **__: Any) -> Federation:
         """Refused: the split is on disk."""
@@ -333,6 +342,17 @@ class ShardedFederation(Federation):
     def class_counts(self, split: str | None = None) -> NDArray[np.intp]:
         """How many samples (positions of sequences) of each class each client has."""
         return np.concatenate([block.class_counts(split) for block in self.blocks()])
+
+    def training_clients(self, intercept: bool) -> StoredClients:
+        """Each client with training samples as exact fits take it, read when it is looked at."""
+        check_single(self)
+        trains = self.counts("train")
+
+        def read(places: NDArray[np.intp]) -> list[Client]:
+            return list(self.take(places).training_clients(intercept))
+
+        ends, places = np.array(self.block_ends()), np.flatnonzero(trains)
+        return StoredClients(read, self.clients, trains.astype(float), ends, places)
 
     def refuse(self, what: str) -> NoReturn:
         """What needs all samples in memory is refused."""
@@ -438,19 +458,8 @@ def open_shard(folder: Path, held: Mapping[str, Any], number: int) -> Shard:
     told = held["shards"][number]
     path = folder / told["file"]
     try:
-        with path.open("rb") as file:
-            length = int.from_bytes(file.read(8), "little")
-            header = json.loads(file.read(length)) if length <= LONGEST else {}
-            size = os.fstat(file.fileno()).st_size
-        about = json.loads(header.pop("__metadata__")[KEY])
-        arrays = {
-            name: StoredArray(
-                np.dtype(TYPES[each["dtype"]]),
-                tuple(each["shape"]),
-                8 + length + each["data_offsets"][0],
-            )
-            for name, each in header.items()
-        }
+        found = read_table_header if path.suffix == ".parquet" else read_header
+        about, arrays, size = found(path, held)
         mine, place = about["federation"], about["shard"]
     except OSError as reason:
         raise UnreadableFile(
@@ -472,6 +481,55 @@ def open_shard(folder: Path, held: Mapping[str, Any], number: int) -> Shard:
             f" {AGAIN}"
         )
     return shard
+
+
+def read_header(
+    path: Path, held: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, StoredArray], int]:
+    """What a safetensors shard says about itself, its arrays, and the bytes of the file."""
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        header = json.loads(file.read(length)) if length <= LONGEST else {}
+        size = os.fstat(file.fileno()).st_size
+    about = json.loads(header.pop("__metadata__")[KEY])
+    arrays = {
+        name: StoredArray(
+            np.dtype(TYPES[each["dtype"]]),
+            tuple(each["shape"]),
+            8 + length + each["data_offsets"][0],
+        )
+        for name, each in header.items()
+    }
+    return about, arrays, size
+
+
+def read_table_header(
+    path: Path, held: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, StoredArray], int]:
+    """The same of a Parquet shard, whose bytes are as many as its rows."""
+    pl = import_package("polars", "a Parquet shard")
+    try:
+        with path.open("rb"):  # says what the system says
+            about = json.loads(pl.read_parquet_metadata(path)[KEY])
+        schema = pl.read_parquet_schema(path)
+        rows = pl.scan_parquet(path).select(pl.len()).collect().item()
+    except (pl.exceptions.PolarsError, pl.exceptions.PanicException) as reason:
+        raise ValueError(str(reason)) from None
+    arrays, size = {}, 0
+    for name, kind in schema.items():
+        inner, shape = kind, ()
+        if isinstance(kind, pl.Array):
+            inner, shape = kind.inner, kind.shape
+            while isinstance(inner, pl.Array):
+                inner = inner.inner
+        dtype = pl.Series([], dtype=inner).to_numpy().dtype
+        if name == "features":
+            dtype = np.dtype(held["dtype"])  # half precision is kept wider
+        if name == "labels" and held["classes"] is None and not shape:
+            shape = (1,)
+        arrays[name] = StoredArray(dtype, (rows, *shape), 0)
+        size += rows * arrays[name].row_bytes
+    return about, arrays, size
 
 
 def is_whole(shard: Shard, held: Mapping[str, Any], size: int) -> bool:
@@ -558,6 +616,9 @@ def read_run(
 ) -> None:
     """Read rows of a shard, from `row` on, into `low` to `high` of the arrays."""
     try:
+        if shard.path.suffix == ".parquet":
+            read_table_rows(shard.path, row, arrays, low, high)
+            return
         descriptor = os.open(shard.path, os.O_RDONLY | getattr(os, "O_BINARY", 0))
         try:
             for name, array in arrays.items():
@@ -569,6 +630,20 @@ def read_run(
     except (OSError, KeyError) as reason:
         told = getattr(reason, "strerror", None) or "it ends too early"
         raise UnreadableFile(f"the shard {shard.path} cannot be read: {told}; {AGAIN}") from None
+
+
+def read_table_rows(
+    path: Path, row: int, arrays: Mapping[str, NDArray[Any]], low: int, high: int
+) -> None:
+    """The same of a Parquet shard: of the row groups that hold them."""
+    pl = import_package("polars", "a Parquet shard")
+    try:
+        frame = pl.scan_parquet(path).slice(row, high - low).select(list(arrays)).collect()
+        for name, array in arrays.items():
+            array[low:high] = frame[name].to_numpy().reshape(array[low:high].shape)
+    except (OSError, ValueError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
+        reason = "it is damaged" if path.exists() else "No such file or directory"
+        raise OSError(None, reason) from None
 
 
 def fill_buffer(descriptor: int, buffer: memoryview, offset: int) -> None:
@@ -665,6 +740,7 @@ class ShardWriter:
 
     folder: Path
     clients: int | None = None  # of a shard; None: by bytes
+    layout: str = LAYOUTS[0]
 
     def __post_init__(self) -> None:
         self.identity = secrets.token_hex(16)
@@ -736,9 +812,10 @@ class ShardWriter:
             counted = np.concatenate([part.counted(False) for part in parts])
             columns |= {f"{split}_positions": counted[:, at] for at, split in enumerate(SPLITS[1:])}
         number = len(self.shards)
-        file = f"shard-{number:05d}.safetensors"
+        file = f"shard-{number:05d}.{self.layout}"
         about = json.dumps({"federation": self.identity, "shard": number})
-        write_tensors(self.folder / file, arrays, {KEY: about})
+        write = write_table if self.layout == "parquet" else write_tensors
+        write(self.folder / file, arrays, {KEY: about})
         self.shards.append({"file": file, "clients": len(names), "samples": int(filled[-1])})
         self.identities.append(np.concatenate([part.identities for part in parts]))
         try:
@@ -789,7 +866,11 @@ class ShardWriter:
 
 
 def write_shards(
-    blocks: Iterable[Federation], path: str | Path, *, clients: int | None = None
+    blocks: Iterable[Federation],
+    path: str | Path,
+    *,
+    clients: int | None = None,
+    layout: str = "safetensors",
 ) -> Path:
     """Write clients to a folder of shards as they come, a block after the other; whole or not at
     all. No more than a shard is in memory, so that there may be more clients than memory holds.
@@ -797,6 +878,7 @@ def write_shards(
     blocks: federations with the same features and classes, each client in one of them alone.
     path: a folder that does not exist yet, or is empty.
     clients: of a shard; by default as many as make 64 MB.
+    layout: of shards, "safetensors", which is read fastest, or "parquet", for other tools.
 
     >>> import tempfile, numpy as np
     >>> def years():
@@ -810,7 +892,7 @@ def write_shards(
     target = path_of("path", path)
     size = None if clients is None else whole("clients", clients, least=1)
     with refuse_unwritable("path", target), replace_folder(target) as fresh:
-        writer = ShardWriter(fresh, size)
+        writer = ShardWriter(fresh, size, one_of("layout", layout, LAYOUTS))
         for block in blocks:
             writer.add(block)
         writer.finish()
@@ -858,6 +940,22 @@ def write_tensors(path: Path, arrays: Mapping[str, NDArray[Any]], notes: Mapping
             file.write(array.data.cast("B"))
         file.flush()
         os.fsync(file.fileno())
+
+
+def write_table(path: Path, arrays: Mapping[str, NDArray[Any]], notes: Mapping[str, str]) -> None:
+    """A Parquet file with a row per sample, in row groups that are small enough to read a few."""
+    pl = import_package("polars", "a Parquet shard")
+    wide = {  # few tools read half precision
+        name: array.astype(np.float32) if array.dtype == np.float16 else array
+        for name, array in arrays.items()
+    }
+    rows = max(GROUP_BYTES // max(arrays["features"][:1].nbytes, 1), 1)
+    frame = pl.DataFrame({name: pl.Series(array) for name, array in wide.items()})
+    try:
+        frame.write_parquet(path, metadata=dict(notes), row_group_size=rows)
+    except pl.exceptions.PolarsError as reason:
+        raise OSError(str(reason)) from None
+    flush_file(path)
 
 
 def flush_file(path: Path) -> None:

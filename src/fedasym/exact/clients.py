@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.core.errors import InvalidInput, read_list
-from fedasym.core.numbers import SUM_TOLERANCE, Array, floats
+from fedasym.core.numbers import Array
 from fedasym.core.runtime import physical_memory
 
 Label = Hashable
@@ -106,6 +106,27 @@ def reflect_rows(rows: Array, axis: Array) -> Array:
     mirror = axis / np.linalg.norm(axis)
     mirror[0] += np.copysign(1.0, mirror[0])
     return np.asarray((rows - np.outer(mirror, 2 * (mirror @ rows) / (mirror @ mirror)))[1:])
+
+
+def about_means(client: Client) -> Client:
+    """The problem of a client with two samples or more once its intercept, the last unknown, is
+    minimised out: one sample less.
+
+    The rows are turned so that one of them holds all of the intercept's column, and that row goes.
+    """
+    rows = np.column_stack([client.X[:, :-1], client.y])
+    rest = reflect_rows(rows, client.X[:, -1])
+    if not len(rest):  # all samples were cut to one row; what is left of them is noise alone
+        rest = np.zeros((1, rows.shape[1]))
+    d = client.X.shape[1] - 1
+    y = rest[:, d:].reshape(len(rest), *client.y.shape[1:])
+    return Client(client.name, rest[:, :d], y, client.n - 1, client.rest)
+
+
+def mean_row(client: Client) -> Array:
+    """The client's mean features and label, from sums: the intercept's column is among them."""
+    ones = client.X[:, -1]
+    return np.append(ones @ client.X, ones @ client.y) / client.n
 
 
 def append_ones(rows: Array, intercept: bool = True) -> Array:
@@ -233,54 +254,6 @@ def check_rows(name: Label | None, X: Any, y: Any, several: bool = False) -> tup
     return rows, values
 
 
-def check_client_weights(weights: str | PerClient, clients: Sequence[Client]) -> Array:
-    """p_j: n_j/N for "samples", 1/m for "uniform", or given numbers above 0 that sum to one."""
-    if isinstance(weights, str):
-        if weights not in ("samples", "uniform"):
-            raise InvalidInput(
-                f"weights is {weights!r}: give 'samples', 'uniform' or one number per client"
-            )
-        sizes = np.array(
-            [client.n if weights == "samples" else 1 for client in clients], dtype=float
-        )
-        return np.asarray(sizes / sizes.sum())
-    p = numbers_per_client("weights", weights, clients)
-    for client, each in zip(clients, p, strict=True):
-        if not 0 < each < np.inf:
-            raise InvalidInput(
-                f"the weight of client {client.name!r} is {each:g}: it must be above 0; leave the"
-                " client out"
-            )
-    if abs(p.sum() - 1) > SUM_TOLERANCE:
-        raise InvalidInput(
-            f"weights sum to {p.sum():g}: they must sum to 1; divide them by their sum"
-        )
-    return p
-
-
-def numbers_per_client(field: str, given: PerClient, clients: Sequence[Client]) -> Array:
-    """One number per client from a list in their order, or from a mapping by name."""
-    if isinstance(given, Mapping):
-        missing = [client.name for client in clients if client.name not in given]
-        if missing or len(given) > len(clients):
-            what = (
-                f"no entry for client {missing[0]!r}"
-                if missing
-                else "entries for clients without samples"
-            )
-            raise InvalidInput(f"{field} has {what}: give one per client")
-        given = [given[client.name] for client in clients]
-    numbers = floats(given)
-    if numbers is None:
-        raise InvalidInput(f"{field} is {given!r}: give one number per client")
-    if numbers.shape != (len(clients),):
-        raise InvalidInput(
-            f"{field} has shape {numbers.shape}: give one number for each of the {len(clients)}"
-            " clients"
-        )
-    return numbers
-
-
 ROOM = 2**22  # numbers in one batch of products of rows
 
 
@@ -289,11 +262,12 @@ class ClientSums:
     """Sums over the samples of m clients with p unknowns each.
 
     counts: n_j, (m,). gram: S_j, (m, p, p). cross: b_j, (m, p). square: q_j, (m,).
+    gram and cross may lie in a file of which slices are read (`fedasym.exact.storage`).
     """
 
     counts: Array
-    gram: Array
-    cross: Array
+    gram: Any
+    cross: Any
     square: Array
 
     @classmethod
@@ -330,7 +304,7 @@ class ClientSums:
     @property
     def unknowns(self) -> int:
         """How many coefficients a model has, p."""
-        return int(self.cross.shape[1])
+        return int(self.gram.shape[1])
 
     @property
     def samples(self) -> float:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterable, Mapping
+from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,6 @@ from fedasym.exact.clients import (
     Client,
     PerClient,
     append_ones,
-    check_client_weights,
     gather_clients,
     places_of,
     plain_ridge,
@@ -30,6 +30,7 @@ from fedasym.exact.outputs import (
     combine_outputs,
     common_penalties,
     common_shared_ridge,
+    fit_alone,
     own_ridge,
     with_mixture,
 )
@@ -39,7 +40,14 @@ from fedasym.exact.penalties import (
     choose_shared_ridge,
     turn_features,
 )
-from fedasym.exact.spread import about_means
+from fedasym.exact.storage import (
+    ClientSource,
+    check_client_weights,
+    count_samples,
+    map_clients,
+    models_by_name,
+    value_by_name,
+)
 
 SHOWN = 10  # clients that a printed fit lists
 
@@ -66,10 +74,10 @@ class LinearFit:
 
     algorithm: Algorithm
     shared: Array
-    personal: dict[Any, Array]
-    weights: dict[Any, float]
-    samples: dict[Any, int]
-    ridge: dict[Any, float | Array] | None = None
+    personal: Mapping[Any, Array]
+    weights: Mapping[Any, float]
+    samples: Mapping[Any, int]
+    ridge: Mapping[Any, float | Array] | None = None
     noise: float | None = None
     radius: float | None = None
     variances: Array | None = None
@@ -130,10 +138,10 @@ class LinearFit:
         """The numbers as arrays, and the rest as plain values."""
         names = list(self.personal)
         arrays = {"shared": self.shared, "personal": np.stack(list(self.personal.values()))}
-        arrays |= {"weights": np.array([self.weights[name] for name in names])}
-        arrays |= {"samples": np.array([self.samples[name] for name in names], float)}
+        arrays |= {"weights": np.array(list(self.weights.values()))}
+        arrays |= {"samples": np.array(list(self.samples.values()), float)}
         if self.ridge is not None:
-            arrays["ridge"] = np.stack([np.asarray(self.ridge[name], float) for name in names])
+            arrays["ridge"] = np.stack([np.asarray(each, float) for each in self.ridge.values()])
         if self.variances is not None:
             arrays["variances"] = self.variances
         about: dict[str, Any] = {"algorithm": describe_algorithm(self.algorithm), "clients": names}
@@ -192,7 +200,7 @@ class LinearFit:
             lines[0] += f" · noise {number(self.noise)}, radius {number(self.radius)} estimated"
         if self.shared_ridge is not None:
             lines[0] += f" · shared ridge {number(self.shared_ridge)}"
-        names = list(self.personal)[:SHOWN]
+        names = list(islice(self.personal, SHOWN))
         width = max(8, *(len(str(name)) + 2 for name in names))
         heads = f"{'samples':>9}{'weight':>11}{'ridge':>11}{'from shared':>13}"
         lines += ["", f"{'client':<{width}}{heads}"]
@@ -215,13 +223,13 @@ class LinearFit:
 def fit(
     algorithm: str | Algorithm,
     X: Any,
-    y: Any,
+    y: Any = None,
     clients: Iterable[Hashable] | None = None,
     *,
     ridge: Any = None,
     weights: str | PerClient = "samples",
     maml_step: float = 0.1,
-    intercept: bool = True,
+    intercept: bool | None = None,
     personal: ArrayLike | None = None,
 ) -> LinearFit:
     """Solve an algorithm exactly on the clients' samples, with the losses |X_j b - y_j|^2/(2 n_j).
@@ -232,9 +240,11 @@ def fit(
     minimum norm.
 
     X, y: all rows, with the client of each row in `clients`; or one array per client, with
-        `clients` their names if any. y may have several outputs, a column each (one-hot classes
-        make least-squares heads): models then have a column each, too, and ridges are common to
-        all.
+        `clients` their names if any; or a `Federation`, whose training samples are fitted, classes
+        as one-hot outputs. Clients on disk are read block by block, and their models fitted when
+        they are asked for: fit.personal["ann"], fit.personal.blocks(). y may have several outputs,
+        a column each (one-hot classes make least-squares heads): models then have a column each,
+        too, and ridges are common to all.
     ridge: "optimal" (the default), noise^2/(n_j tau_k^2) with the noise and the variances tau_k^2
         of clients' weights estimated by restricted maximum likelihood, one for the intercept and
         one for all features or, where the data support it, one for each; "cv", one for all by
@@ -243,6 +253,7 @@ def fit(
     weights: p_j, "samples" (n_j/N), "uniform" (1/m) or one number per client, in their order or by
         name.
     intercept: whether models have one, shared and personal; it is then the last of their numbers.
+        By default as the Federation says, and yes for arrays.
     personal: True for each feature whose weight may differ between clients; the others serve the
         shared model only. By default all may, as all do for an algorithm that shares nothing.
 
@@ -263,7 +274,17 @@ def fit(
         raise InvalidInput(
             f"{chosen.name} flows for time inf: it must be finite; Interpolate() is where it ends"
         )
-    data = gather_clients(X, y, clients, intercept=flag("intercept", intercept))
+    if isinstance(X, ClientSource):
+        if y is not None or clients is not None:
+            raise InvalidInput(
+                "a Federation has its own labels and clients: leave y and clients out"
+            )
+        intercept = flag("intercept", X.intercept if intercept is None else intercept)
+        personal = X.personal if personal is None else personal
+        data = X.training_clients(intercept)
+    else:
+        intercept = intercept is None or flag("intercept", intercept)
+        data = gather_clients(X, y, clients, intercept=intercept)
     p = check_client_weights(weights, data)
     if chosen.server.group_stage is not None:
         return fit_groups(chosen, data, p, ridge, intercept, personal)
@@ -272,7 +293,7 @@ def fit(
 
 def fit_groups(
     chosen: Algorithm,
-    data: list[Client],
+    data: Sequence[Client],
     p: Array,
     ridge: Any,
     intercept: bool,
@@ -311,7 +332,7 @@ def fit_groups(
 
 def fit_clients(
     chosen: Algorithm,
-    data: list[Client],
+    data: Sequence[Client],
     p: Array,
     ridge: Any,
     intercept: bool,
@@ -324,54 +345,50 @@ def fit_clients(
     told_algorithm, T = chosen, None
     if (plain := chosen.personalise.plain_stage) is not None:
         told_algorithm, T = turn_features(chosen, combine_outputs(data)[0], intercept)
-        data = [replace(client, X=client.X @ T) for client in data]
+        turn = T
+        data = map_clients(data, lambda client: replace(client, X=client.X @ turn))
         chosen = replace(chosen, personalise=plain)
     lines = combine_outputs(data)
     ridges, spread = common_penalties(
         [choose_penalties(chosen, ridge, each, p, intercept, may) for each in lines],
-        np.array([client.n for client in data], float),
+        data,
         chosen.shares_nothing and intercept,
     )
     shared = np.zeros((d, *several))
     prior = None
     each = [np.inf] * len(data) if ridges is None else ridges
     chosen = with_mixture(chosen, lines, p, intercept)
-    if chosen.shares_nothing and intercept:
-        own = {one.name: fit_alone(chosen, one, each[at]) for at, one in enumerate(data)}
-    else:
-        if not chosen.shares_nothing:
-            if chosen.server.shrinks:
-                prior = common_shared_ridge(
-                    [choose_shared_ridge(chosen, each, p, intercept, spread) for each in lines]
-                )
-            mu = None if prior is None else prior.rows(d, intercept)
-            shared = fit_shared(chosen.server, data, p, ridges, mu).theta
-        mixture = chosen.personalise.get("mixture")
-        if chosen.personalise.own_stage is not None and intercept:
-            alone = replace(chosen, personalise=chosen.personalise.own_stage)
-            own = {
-                one.name: shared + mixture * (fit_alone(alone, one, own_ridge(chosen)) - shared)
-                for one in data
-            }
-        else:
-            own = {
-                client.name: fit_personal(chosen.personalise, client, shared, each[place], may)
-                for place, client in enumerate(data)
-            }
-    if T is not None:
-        shared, own = T @ shared, {name: T @ model for name, model in own.items()}
-    for model in (shared, *own.values()):
-        model.setflags(write=False)
-    names = list(own)
-    told = None if ridges is None else map(plain_ridge, ridges)
+    if not chosen.shares_nothing:
+        if chosen.server.shrinks:
+            prior = common_shared_ridge(
+                [choose_shared_ridge(chosen, line, p, intercept, spread) for line in lines]
+            )
+        mu = None if prior is None else prior.rows(d, intercept)
+        shared = fit_shared(chosen.server, data, p, ridges, mu).theta
+
+    def fit_one(place: int, client: Client) -> Array:
+        stage = chosen.personalise
+        if chosen.shares_nothing and intercept:
+            return fit_alone(chosen, client, each[place])
+        if stage.own_stage is None or not intercept:
+            return fit_personal(stage, client, shared, each[place], may)
+        alone = fit_alone(replace(chosen, personalise=stage.own_stage), client, own_ridge(chosen))
+        return np.asarray(shared + stage.get("mixture") * (alone - shared))
+
+    def fit_kept(place: int, client: Client) -> Array:
+        model = fit_one(place, client)
+        return freeze(model if T is None else T @ model)
+
+    own = models_by_name(data, fit_kept)
+    whole = freeze(shared if T is None else T @ shared)
     variances = None if spread is None else spread.variances
     return LinearFit(
         chosen if T is None else told_algorithm,
-        shared,
+        whole,
         own,
-        weights=dict(zip(names, p.tolist(), strict=True)),
-        samples={client.name: client.n for client in data},
-        ridge=None if told is None else dict(zip(names, told, strict=True)),
+        weights=value_by_name(data, p),
+        samples=value_by_name(data, count_samples(data).astype(int)),
+        ridge=None if ridges is None else value_by_name(data, ridges),
         noise=None if spread is None else float(np.sqrt(spread.noise2)),
         radius=None if variances is None else float(np.sqrt(variances[: d - intercept].sum())),
         variances=variances,
@@ -381,17 +398,8 @@ def fit_clients(
     )
 
 
-def fit_alone(algorithm: Algorithm, client: Client, ridge: Any) -> Array:
-    """The model of a client alone: its intercept is free, so that no ridge pulls it to 0."""
-    ones = client.X[:, -1]
-    mean = ones @ client.X[:, :-1] / client.n
-    level = ones @ client.y / client.n
-    within = about_means(client)
-    start = np.zeros((client.X.shape[1] - 1, *client.y.shape[1:]))
-    # the loss is a mean over n samples, of which the intercept has taken one
-    fair = client.n / max(client.n - 1, 1)
-    slopes = start
-    several = client.y.shape[1:]
-    if within is not None:
-        slopes = fit_personal(algorithm.personalise, within, start, ridge * fair)
-    return np.concatenate([slopes, np.atleast_1d(level - mean @ slopes).reshape(1, *several)])
+def freeze(model: Array) -> Array:
+    """The same numbers, which cannot be changed."""
+    kept = np.array(model)
+    kept.setflags(write=False)
+    return kept

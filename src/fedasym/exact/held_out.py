@@ -25,6 +25,7 @@ H_i = diag(P_i) - P_i P_i', its outputs become o_i + B_i (I - H_i B_i)^{-1} (P_i
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
@@ -51,6 +52,7 @@ JOINT_STRENGTHS = STRENGTHS[2::2]  # where each ridge has a shared model of its 
 SOFTMAX_STRENGTHS = np.geomspace(1e-4, 10, 6)
 SHARED_STRENGTHS = (1e-6, 1e-3, 1e-2, 0.1)  # on the shared softmax model, of the mean curvature
 SOFTMAX_STEPS = 100  # what more would change, stopping early would undo
+CLIENT_STEPS = 40  # of a client's own fit, from the one with the next firmer ridge
 SHARES = np.linspace(0.0, 1.0, 11)  # of a client's own model in a mixture
 TEMPERATURES = np.geomspace(0.01, 0.3, 6)  # of outputs as logarithms of probabilities
 LOOK_AHEAD = 0.5  # a step that looks ahead, as a share of the longest one that does not diverge
@@ -293,6 +295,20 @@ class HeldOut:
         tried = np.concatenate(list(self._try(algorithm)))
         return np.asarray(self.final(tried[self.choose(tried)]))
 
+    def score_halves(self, algorithm: Algorithm) -> Array:
+        """Each client's score on all held-out samples: validation samples choose for test samples,
+        and these for those.
+        """
+        tried = np.concatenate(list(self._try(algorithm)))
+        if not all(np.isfinite(tried[..., part]).any() for part in (VALIDATION, TEST)):
+            return np.asarray(self.final(tried[self.choose(tried)]))
+        halves = [
+            tried[self.choose(tried[..., [part, part]]), :, 1 - part] for part in (VALIDATION, TEST)
+        ]
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", RuntimeWarning)  # a client without held-out samples
+            return np.asarray(np.nanmean(halves, axis=0))
+
     def _try(self, algorithm: Algorithm) -> Iterator[Array]:
         """Scores of all settings, in one or several stacks."""
         server = algorithm.server.fill_missing(local_step=LOOK_AHEAD / self.steepest, ridge=None)
@@ -419,9 +435,9 @@ class SoftmaxHeldOut(HeldOut):
         return np.split(left, np.cumsum([each.n for each in self.clients])[:-1])
 
     def _try(self, algorithm: Algorithm) -> Iterator[Array]:
-        """Scores of all ridges, on the shared model too: one that is fitted to the end leaves a
-        client nothing to learn where features were trained. A client that stops early is one that a
-        ridge holds.
+        """Scores of ridges, on the shared model too: one that is fitted to the end leaves a client
+        nothing to learn where features were trained. First those of the shared model, with a middle
+        one of clients, then those of clients. A client that stops early is one that a ridge holds.
         """
         shares, keeps = (stage.objective for stage in algorithm.stages)
         if shares not in (Objective.POOLED, Objective.NOTHING) or keeps is None:
@@ -436,15 +452,26 @@ class SoftmaxHeldOut(HeldOut):
         if algorithm.shares_nothing:
             yield self._personalise(algorithm, None, ridges)
             return
-        for strength in SHARED_STRENGTHS:
-            if strength not in self._pooled:
-                theta = self.pool(strength)
-                self._pooled[strength] = theta, self._start(theta, strength)
-            theta, offsets = self._pooled[strength]
-            yield self._personalise(algorithm, theta, ridges, offsets)
+        middle = len(ridges) // 2
+        first = [
+            self._personalise(algorithm, ridges=ridges[[middle]], **self._shared(strength))
+            for strength in SHARED_STRENGTHS
+        ]
+        yield from first
+        if len(ridges) > 1:
+            best = SHARED_STRENGTHS[self.choose(np.concatenate(first))]
+            others = np.delete(ridges, middle)
+            yield self._personalise(algorithm, ridges=others, **self._shared(best))
+
+    def _shared(self, strength: float) -> dict[str, Any]:
+        """The shared model with a ridge, and what it says of clients' samples; kept."""
+        if strength not in self._pooled:
+            theta = self.pool(strength)
+            self._pooled[strength] = {"theta": theta, "offsets": self._start(theta, strength)}
+        return self._pooled[strength]
 
     @cached_property
-    def _pooled(self) -> dict[float, tuple[Array, list[Rows]]]:
+    def _pooled(self) -> dict[float, dict[str, Any]]:
         return {}
 
     def _personalise(
@@ -474,7 +501,7 @@ class SoftmaxHeldOut(HeldOut):
                 outputs = start
                 if np.isfinite(ridges[setting]):
                     held = np.full(each.x.size, each.n * ridges[setting])
-                    W = fit_axes(offset, A, each.Y, held, W)
+                    W = fit_axes(offset, A, each.Y, held, W, CLIENT_STEPS)
                     if self.left_out:
                         outputs = leave_out(offset + A @ W.astype(A.dtype), A, each.Y, held)
                     else:
@@ -532,7 +559,9 @@ def find_factor(outputs: Rows, Y: Rows) -> float:
     return float(np.exp(minimize_scalar(lost, bounds=(-3.0, 6.0), method="bounded").x))
 
 
-def fit_axes(offset: Rows, A: Rows, Y: Rows, held: Array, start: Array) -> Array:
+def fit_axes(
+    offset: Rows, A: Rows, Y: Rows, held: Array, start: Array, steps: int = SOFTMAX_STEPS
+) -> Array:
     """Argmin over W of sum loss(offset + A W, Y) + sum held_k |W_k|^2 / 2, by L-BFGS in unknowns
     that are scaled by the bound A'A/2 + held of the curvature.
     """
@@ -554,7 +583,7 @@ def fit_axes(offset: Rows, A: Rows, Y: Rows, held: Array, start: Array) -> Array
         (start / scale).ravel(),
         jac=True,
         method="L-BFGS-B",
-        options={"maxiter": SOFTMAX_STEPS, "ftol": 1e-9, "gtol": 1e-6},
+        options={"maxiter": steps, "ftol": 1e-9, "gtol": 1e-6},
     )
     return np.asarray(scale * found.x.reshape(start.shape))
 

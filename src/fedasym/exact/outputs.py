@@ -17,6 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -27,10 +28,11 @@ from fedasym.algorithms import Algorithm
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, amount
-from fedasym.exact.clients import Client, append_ones, check_rows
-from fedasym.exact.least_squares import LEVERAGE, fit_shared, residuals_about_others
+from fedasym.exact.clients import Client, about_means, append_ones, check_rows
+from fedasym.exact.least_squares import LEVERAGE, fit_personal, fit_shared, residuals_about_others
 from fedasym.exact.penalties import SharedPenalty
-from fedasym.exact.spread import Spread, about_means
+from fedasym.exact.spread import Spread
+from fedasym.exact.storage import centre_clients, count_samples, map_clients, refuse_stored
 
 PASSES = 20  # of assignments to groups
 BEGINNINGS = 10  # of which the best counts
@@ -108,31 +110,29 @@ class GramSums:
             ) from None
 
 
-def combine_outputs(clients: Sequence[Client]) -> list[list[Client]]:
+def combine_outputs(clients: Sequence[Client]) -> list[Sequence[Client]]:
     """Clients with one output each: their only one, each of a few, or combinations of many."""
     several = clients[0].y.shape[1:]
     if not several:
-        return [list(clients)]
+        return [clients]
     outputs = several[0]
     signs = np.eye(outputs)
     if outputs > COMBINATIONS:
         rng = np.random.default_rng(0)
         signs = rng.choice([-1.0, 1.0], (outputs, COMBINATIONS)) / np.sqrt(outputs)
-    return [
-        [
-            replace(client, y=client.y @ sign, rest=float(np.sum(client.rest * sign**2)))
-            for client in clients
-        ]
-        for sign in signs.T
-    ]
+
+    def combine(sign: Array, client: Client) -> Client:
+        return replace(client, y=client.y @ sign, rest=float(np.sum(client.rest * sign**2)))
+
+    return [map_clients(clients, partial(combine, sign)) for sign in signs.T]
 
 
 def common_penalties(
-    found: Sequence[tuple[Array | None, Spread | None]], counts: Array, free_intercept: bool
-) -> tuple[Array | None, Spread | None]:
+    found: Sequence[tuple[Any, Spread | None]], clients: Sequence[Client], free_intercept: bool
+) -> tuple[Any, Spread | None]:
     """Ridges for all outputs: of the mean variances, or the geometric mean of those found.
 
-    counts: of clients' samples. free_intercept: whether ridges are for the features alone.
+    free_intercept: whether ridges are for the features alone.
     """
     ridges, spreads = zip(*found, strict=True)
     if len(found) == 1 or ridges[0] is None:
@@ -150,8 +150,7 @@ def common_penalties(
     each = spread
     if free_intercept:
         each = replace(spread, variances=spread.variances[:-1])
-    wide = each.ridges(counts)
-    return wide[:, 0] if np.ptp(each.variances) == 0 else wide, spread
+    return each.ridges(clients, alike=np.ptp(each.variances) == 0), spread
 
 
 def common_shared_ridge(found: Sequence[SharedPenalty]) -> SharedPenalty:
@@ -237,6 +236,7 @@ def choose_groups(
     """Each client's group: first by the angles of gradients at zero, then by the least loss among
     the groups' shared models.
     """
+    refuse_stored(data, "dealing clients out to groups", "train (fa.train)")
     gradients = np.stack([(client.X.T @ client.y).ravel() / client.n for client in data])
     groups = group_by_angle(gradients - p @ gradients, min(count, len(data)))
     for _ in range(PASSES):
@@ -277,17 +277,29 @@ def choose_mixture(
     algorithm: Algorithm, clients: Sequence[Client], weights: Array, intercept: bool
 ) -> float:
     """The weight of clients' own models beside the shared one."""
+    refuse_stored(clients, "the weight of clients' own models", "give mixture as a number")
     if len(clients) < 2:
         raise InvalidInput(
             f"mixture is found beside other clients' samples, and there is only"
             f" {clients[0].name!r}: give mixture as a number"
         )
-    places = list(range(len(clients)))
-    if intercept:
-        centred = [about_means(client) for client in clients]
-        places = [place for place in range(len(centred)) if centred[place] is not None]
-        clients = [each for each in centred if each is not None]
-    fair = weights[places]
+    fair = weights[count_samples(clients) > intercept]
+    clients = centre_clients(clients) if intercept else clients
     if len(clients) < 2:
         return 0.0
     return mixture_weight(algorithm.server, own_ridge(algorithm), clients, fair / fair.sum())
+
+
+def fit_alone(algorithm: Algorithm, client: Client, ridge: Any) -> Array:
+    """The model of a client alone: its intercept is free, so that no ridge pulls it to 0."""
+    ones = client.X[:, -1]
+    mean = ones @ client.X[:, :-1] / client.n
+    level = ones @ client.y / client.n
+    start = np.zeros((client.X.shape[1] - 1, *client.y.shape[1:]))
+    # the loss is a mean over n samples, of which the intercept has taken one
+    fair = client.n / max(client.n - 1, 1)
+    slopes = start
+    several = client.y.shape[1:]
+    if client.n > 1:
+        slopes = fit_personal(algorithm.personalise, about_means(client), start, ridge * fair)
+    return np.concatenate([slopes, np.atleast_1d(level - mean @ slopes).reshape(1, *several)])

@@ -22,15 +22,16 @@ from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.registry import AVERAGE
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, floats
-from fedasym.exact.clients import Client, numbers_per_client, reflect_rows
+from fedasym.exact.clients import Client, reflect_rows
 from fedasym.exact.least_squares import cross_validate_ridge, fit_shared, stack_triangle
 from fedasym.exact.reml import RatioLikelihood, best_ratio
-from fedasym.exact.spread import (
-    MANY_UNKNOWNS,
-    Spread,
-    about_means,
-    estimate_spread,
-    intercept_variance,
+from fedasym.exact.spread import MANY_UNKNOWNS, Spread, estimate_spread, intercept_variance
+from fedasym.exact.storage import (
+    centre_clients,
+    count_samples,
+    name_client,
+    numbers_per_client,
+    refuse_stored,
 )
 
 SPAN = np.log(1e7)  # how far from the samples' own scale a ratio of variances is looked for
@@ -59,8 +60,8 @@ def turn_features(
     """
     stage = algorithm.personalise
     d = clients[0].X.shape[1] - intercept
-    within = [about_means(client) for client in clients] if intercept else clients
-    seen = [client for client in within if client is not None]
+    refuse_stored(clients, "a ridge by direction", "fit an algorithm with a plain one")
+    seen = centre_clients(clients) if intercept else clients
     if not seen:
         return algorithm, np.eye(d + intercept)
     turn = covariance_powers(np.sum([client.X.T @ client.X for client in seen], axis=0))
@@ -120,7 +121,7 @@ def choose_shared_ridge(
         return SharedPenalty(float(given))
     if spread is None or spread.shared_variance is None:
         spread = estimate_prior(clients, intercept, None)
-    N = sum(client.n for client in clients)
+    N = int(count_samples(clients).sum())
     shared = float(spread.shared_variance or 0.0)
     noise, own = spread.noise2, 0.0
     if algorithm.server.weighs_alike:
@@ -141,6 +142,7 @@ def estimate_prior(
     With few features, whose differences the restricted likelihood tells one by one, those stay, and
     the shared variance is the likeliest beside them.
     """
+    refuse_stored(clients, "a ridge on the shared model", "give shared_ridge as a number")
     if len(clients) < 2:
         raise InvalidInput(
             "a ridge on the shared model needs two clients to see what they have in common, and"
@@ -156,9 +158,7 @@ def estimate_prior(
         t = likeliest_shared(WhiteRows.of(white, 0.0), spread.noise2)
         return replace(spread, shared_variance=t * spread.noise2)
     may = np.ones(p, bool) if personal is None else np.asarray(personal, bool)
-    within = list(clients)
-    if intercept:
-        within = [each for client in clients if (each := about_means(client)) is not None]
+    within = centre_clients(clients) if intercept else clients
     noise2, own, shared = likeliest_variances(within)
     variances = np.where(may, own, 0.0)
     if intercept:
@@ -295,9 +295,7 @@ def choose_penalties(
     wanted = "optimal" if wanted is None else wanted
     apart = algorithm.shares_nothing and intercept
     if isinstance(wanted, str):
-        within = list(clients)
-        if apart:
-            within = [each for client in clients if (each := about_means(client)) is not None]
+        within = centre_clients(clients) if apart else clients
         if not within:
             # one sample each: nothing is left once it is the intercept
             return np.zeros(len(clients)), None
@@ -307,15 +305,15 @@ def choose_penalties(
                 spread = estimate_prior(within, intercept, may)
             else:
                 spread = estimate_spread(within, intercept and not apart, may, shared=shared)
-            ridges = spread.ridges(np.array([client.n for client in clients], float))
             variances = np.append(spread.variances, [0.0] * apart)
             alike = may is None and np.ptp(spread.variances) == 0
             found = replace(spread, variances=variances)
-            return ridges[:, 0] if alike else ridges, found
+            return spread.ridges(clients, alike), found
         if wanted != "cv":
             raise InvalidInput(
                 f"ridge is {wanted!r}: give 'optimal', 'cv', a number or one number per client"
             )
+        refuse_stored(clients, "ridge='cv'", "give ridge='optimal' or a number")
         # weights of clients on their own do not matter
         fair = np.full(len(within), 1 / len(within)) if apart else weights
         zero = None
@@ -357,15 +355,16 @@ def check_ridges(algorithm: Algorithm, wanted: Any, clients: Sequence[Client]) -
     if not isinstance(wanted, Mapping) and shape == ():
         wanted = np.full(m, wanted, dtype=object)  # its numbers are checked below
     ridges = numbers_per_client("ridge", wanted, clients)
-    for client, each in zip(clients, ridges, strict=True):
+    for place, each in enumerate(ridges):
         if not each >= 0:
             raise InvalidInput(
-                f"the ridge of client {client.name!r} is {each:g}: it must be at least 0"
+                f"the ridge of client {name_client(clients, place)!r} is {each:g}: it must be at"
+                " least 0"
             )
         if each == 0 and "ridge" in algorithm.server.settings():
             raise InvalidInput(
-                f"the ridge of client {client.name!r} is 0: {algorithm.name} needs one above 0 to"
-                " tie it to the rest"
+                f"the ridge of client {name_client(clients, place)!r} is 0: {algorithm.name} needs"
+                " one above 0 to tie it to the rest"
             )
     return ridges
 

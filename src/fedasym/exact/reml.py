@@ -26,6 +26,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, covariance_of
 from fedasym.exact.clients import Client, ClientSums
 from fedasym.exact.least_squares import SharedSolution, fit_shared
+from fedasym.exact.storage import SpilledRows, count_samples, keep_rows, row_blocks
 
 WARM = 12  # steps of the monotone iteration before the search proper
 # of a component's own scale: beyond, clients do not differ, or have no noise
@@ -103,24 +104,17 @@ class Likelihood:
         """
         sums, p = self.sums, self.sums.unknowns
         root = np.sqrt(ratios)
-        live = root > 0
         A = np.zeros((p, p))
         rhs = np.zeros(p)
         rss = float(sums.square.sum())
         log_det = 0.0
         held: list[tuple[Array, Array]] = []
+        in_memory = isinstance(sums.gram, np.ndarray)  # sums in a file are condensed twice
         for part in self.batches():
-            S, b = sums.gram[part], sums.cross[part]
-            LS, Lb = root[live, None] * S[:, live, :], root[live] * b[:, live]
-            M = LS[:, :, live] * root[live] + np.eye(int(live.sum()))
-            factor = np.linalg.cholesky(M)
-            half = np.linalg.solve(factor, np.concatenate([LS, Lb[:, :, None]], axis=2))
-            G = S - np.swapaxes(half[:, :, :p], 1, 2) @ half[:, :, :p]
-            h = b - np.einsum("jik,ji->jk", half[:, :, :p], half[:, :, p])
-            rss -= float((half[:, :, p] ** 2).sum())
-            log_det += 2 * float(np.log(np.diagonal(factor, axis1=1, axis2=2)).sum())
+            G, h, explained, logs = self.condense(part, root)
+            rss, log_det = rss - explained, log_det + logs
             A, rhs = A + G.sum(0), rhs + h.sum(0)
-            held.append((G, h))
+            held += [(G, h)] if in_memory else []
         x, axes = np.linalg.eigh(A)
         x = x[p - self.rank :]
         axes = axes[:, p - self.rank :]
@@ -129,12 +123,25 @@ class Likelihood:
         rss = max(rss - float(rhs @ beta), np.finfo(float).tiny)
         noise2 = rss / self.freedom
         pull, trace = np.zeros(p), np.zeros(p)
-        for G, h in held:
+        for G, h in held or (self.condense(part, root)[:2] for part in self.batches()):
             pull += ((h - G @ beta) ** 2).sum(0) / noise2
             expected = np.einsum("jkl,lm,jmk->k", G, inverse, G, optimize=True)
             trace += np.einsum("jkk->k", G) - expected
         deviance = self.freedom * np.log(rss) + log_det + float(np.log(x).sum())
         return Point(float(deviance), noise2, beta, A, pull, trace)
+
+    def condense(self, part: slice, root: Array) -> tuple[Array, Array, float, float]:
+        """Of some clients G_j and h_j = X_j'V_j^{-1}y_j, what of q_j is explained, log det M_j."""
+        S, b = self.sums.gram[part], self.sums.cross[part]
+        live, p = root > 0, root.size
+        LS, Lb = root[live, None] * S[:, live, :], root[live] * b[:, live]
+        M = LS[:, :, live] * root[live] + np.eye(int(live.sum()))
+        factor = np.linalg.cholesky(M)
+        half = np.linalg.solve(factor, np.concatenate([LS, Lb[:, :, None]], axis=2))
+        G = S - np.swapaxes(half[:, :, :p], 1, 2) @ half[:, :, :p]
+        h = b - np.einsum("jik,ji->jk", half[:, :, :p], half[:, :, p])
+        logs = 2 * float(np.log(np.diagonal(factor, axis1=1, axis2=2)).sum())
+        return G, h, float((half[:, :, p] ** 2).sum()), logs
 
     def batches(self) -> list[slice]:
         """Clients in parts that fit in memory beside their products."""
@@ -245,55 +252,12 @@ def information(likelihood: Likelihood, w: Array, member: Array, point: Point) -
     return J
 
 
-def estimate_components(
-    sums: ClientSums,
-    intercept: bool,
-    personal: NDArray[np.bool_] | None = None,
-    shape: Array | None = None,
-) -> Components:
-    """The variances that the data support: of the intercept and of the rest, or of each feature.
-
-    intercept: whether the last unknown is one.
-    personal: by unknown, whether it may differ between clients.
-    shape: by unknown, its share of a common variance (1: alike in the units given).
-
-    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1).
-    """
-    p = sums.unknowns
-    m = len(sums.counts)
-    may = np.ones(p, bool) if personal is None else np.asarray(personal, bool)
-    features = may.copy()
-    features[p - 1 :] &= not intercept
-    common = np.where(features, int(intercept), -1)
-    if intercept:
-        common[-1] = 0 if may[-1] else -1
-    common = relabel(common)
-    simple = maximise(sums, common, shape)
-    several = int(features.sum())
-    if not 2 <= several <= FEW or m <= several + 3:
-        return simple
-    apart = common.copy()
-    apart[features] = np.arange(several) + (common.max() + 1)
-    rich = maximise(sums, relabel(apart))
-    return min(simple, rich, key=lambda each: penalised_deviance(each, m))
-
-
-def relabel(groups: NDArray[np.intp]) -> NDArray[np.intp]:
-    """Groups numbered from 0 without gaps; -1 stays."""
-    kept = np.unique(groups[groups >= 0])
-    return np.where(groups >= 0, np.searchsorted(kept, groups), -1)
-
-
-def penalised_deviance(found: Components, clients: int) -> float:
-    """AICc over clients: each free ratio costs about 2, and more where clients are few."""
-    used = np.unique(found.groups[(found.groups >= 0) & (found.ratios > 0)]).size
-    room = clients - used - 1
-    return found.deviance + (2 * used * clients / room if room > 0 else np.inf)
-
-
 # ratios this far beyond the samples' own scale mean no noise, or no radius
 RATIO_SPAN = np.log(1e8)
 FLAT_RATIO = 1e-8  # a difference in likelihood that no data tell from none
+
+
+Weighed = tuple[Array, float]
 
 
 @dataclass(frozen=True)
@@ -307,25 +271,35 @@ class Variances:
 
 @dataclass(frozen=True, eq=False)
 class RatioLikelihood:
-    """Clients along their axes: squared singular values x, residuals u, shared unknowns G."""
+    """Clients along their axes, in rows: the shared unknowns G, residuals u and squared singular
+    values x.
+    """
 
-    x: Array
-    u: Array
-    G: Array
+    rows: Array | SpilledRows
+    scale: float  # the mean of x
+    unexplained: float  # by the pooled fit, of the squares of all labels, which are the next
+    lengths: float
     rest: float
     freedom: int
 
     @classmethod
     def of(cls, clients: Sequence[Client], pool: SharedSolution | None) -> RatioLikelihood:
         """Residuals are about the pooled fit, which the likelihood ignores: no digits cancel."""
-        x = np.concatenate([client.axes[1] ** 2 for client in clients])
         start = np.zeros(clients[0].X.shape[1]) if pool is None else pool.theta
-        u = np.concatenate([client.axes[0].T @ (client.y - client.X @ start) for client in clients])
-        # In the pool's coordinates the columns of G are orthogonal, without unseen directions.
-        G = np.zeros((x.size, 0))
-        if pool is not None:
-            G = np.vstack([pool.root(c.axes[1][:, None] * c.axes[2]) for c in clients])
-        return cls(x, u, G, sum(c.rest for c in clients), sum(c.n for c in clients) - G.shape[1])
+        totals = np.zeros(5)  # rows, and sums of x, of squares of residuals and labels, of the rest
+
+        def turn(client: Client) -> Array:
+            U, s, Vt = client.axes
+            u = U.T @ (client.y - client.X @ start)
+            # In the pool's coordinates the columns of G are orthogonal, without unseen directions.
+            G = np.zeros((s.size, 0)) if pool is None else pool.root(s[:, None] * Vt)
+            totals[:] += s.size, s @ s, u @ u, client.y @ client.y + client.rest, client.rest
+            return np.column_stack([G, u, s**2])
+
+        rows = keep_rows(map(turn, clients), clients)
+        count, x, left, lengths, rest = totals.tolist()
+        freedom = int(count_samples(clients).sum()) - (0 if pool is None else pool.rank)
+        return cls(rows, x / count, left + rest, lengths, rest, freedom)
 
     def at(self, ratio: float) -> tuple[float, float]:
         """-2 log restricted likelihood at its best noise, up to a constant, and noise^2.
@@ -333,32 +307,53 @@ class RatioLikelihood:
         k = c/(c + x), P = G'kG, t = P^{-1} G'ku, rss = sum k (u - Gt)^2 + rest, noise^2 =
         rss/freedom: freedom log noise^2 - sum log k + log det P.
         """
-        k, P, rss, _ = self._fitted(ratio)
-        noise2 = rss / self.freedom
-        deviance = self.freedom * np.log(noise2) - np.log(k).sum() + np.linalg.slogdet(P)[1]
-        return float(deviance), noise2
+        return self.at_each(np.array([ratio]))[0]
 
-    def slope(self, ratio: float) -> float:
-        """Its derivative in log c, with dk/dlog c = k (1 - k); t, at its best, does not move."""
-        k, P, rss, left = self._fitted(ratio)
-        speed = k * (1 - k)
-        turned = np.linalg.solve(P, self.G.T @ (speed[:, None] * self.G))
-        return float(self.freedom * (speed @ left**2) / rss - (1 - k).sum() + np.trace(turned))
+    def at_each(self, ratios: Array) -> list[tuple[float, float]]:
+        """`at` for several ratios, in one pass."""
+        found = []
+        for (moment, logs), _ in self._weigh(ratios):
+            P, q = moment[:-1, :-1], moment[:-1, -1]
+            rss = float(moment[-1, -1] - q @ np.linalg.solve(P, q)) + self.rest
+            noise2 = max(rss, np.finfo(float).tiny) / self.freedom
+            deviance = self.freedom * np.log(noise2) - logs + np.linalg.slogdet(P)[1]
+            found.append((float(deviance), noise2))
+        return found
 
-    def _fitted(self, ratio: float) -> tuple[Array, Array, float, Array]:
-        k = 1 / (1 + self.x / ratio)
-        kG = k[:, None] * self.G
-        P = kG.T @ self.G
-        left = self.u - self.G @ np.linalg.solve(P, kG.T @ self.u)
-        return k, P, float(k @ left**2) + self.rest, left
+    def slopes(self, ratios: Array) -> list[float]:
+        """Derivatives in log c, with dk/dlog c = k (1 - k); t, at its best, does not move."""
+        found = []
+        for (moment, _), (moved, lost) in self._weigh(ratios, moving=True):
+            P, q = moment[:-1, :-1], moment[:-1, -1]
+            t = np.linalg.solve(P, np.column_stack([q, moved[:-1, :-1]]))
+            rss = float(moment[-1, -1] - q @ t[:, 0]) + self.rest
+            left = np.append(-t[:, 0], 1.0)
+            speed = self.freedom * float(left @ moved @ left) / rss
+            found.append(speed - lost + float(np.trace(t[:, 1:])))
+        return found
+
+    def _weigh(self, ratios: Array, moving: bool = False) -> list[tuple[Weighed, Weighed]]:
+        """By ratio: [G u]'k[G u] and sum log k; moving: the same with k (1 - k), and sum 1 - k."""
+        width = self.rows.shape[1] - 1
+        found = [[np.zeros((width, width)), 0.0, np.zeros((width, width)), 0.0] for _ in ratios]
+        for rows in row_blocks(self.rows):
+            Gu, x = rows[:, :-1], rows[:, -1]
+            for sums, ratio in zip(found, ratios, strict=True):
+                k = 1 / (1 + x / ratio)
+                sums[0] += Gu.T @ (k[:, None] * Gu)
+                sums[1] += float(np.log(k).sum())
+                if moving:
+                    sums[2] += Gu.T @ ((k * (1 - k))[:, None] * Gu)
+                    sums[3] += float((1 - k).sum())
+        return [((each[0], each[1]), (each[2], each[3])) for each in found]
 
 
 def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
     """Noise and radius of these clients; not `shared`: about the origin, with no common model."""
-    N = sum(client.n for client in clients)
+    counts = count_samples(clients)
+    N = int(counts.sum())
     d = clients[0].X.shape[1]
-    weights = np.array([client.n / N for client in clients])
-    pool = fit_shared(AVERAGE, clients, weights) if shared else None
+    pool = fit_shared(AVERAGE, clients, counts / N) if shared else None
     if pool is not None and pool.rank >= N:
         raise InvalidInput(
             f"ridge='optimal' needs more samples than unknowns, and all clients together have {N}"
@@ -370,9 +365,7 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
             f" {clients[0].name!r}: give ridge as a number, or ridge='cv'"
         )
     likelihood = RatioLikelihood.of(clients, pool)
-    unexplained = float(likelihood.u @ likelihood.u) + likelihood.rest
-    lengths = sum(float(client.y @ client.y) + client.rest for client in clients)
-    if unexplained <= (np.finfo(float).eps * N) ** 2 * lengths:
+    if likelihood.unexplained <= (np.finfo(float).eps * N) ** 2 * likelihood.lengths:
         return Variances(0.0, 0.0, np.inf)  # the shared model explains everything
     ratio = best_ratio(likelihood)
     noise2 = likelihood.at(ratio)[1]
@@ -381,19 +374,19 @@ def estimate_variances(clients: Sequence[Client], shared: bool) -> Variances:
 
 def best_ratio(likelihood: RatioLikelihood) -> float:
     """The likeliest c: a grid, a search, a Newton step on the slope; infinite if r = 0 fits."""
-    scale = np.log(np.mean(likelihood.x) or 1.0)
+    scale = np.log(likelihood.scale or 1.0)
 
     def deviance(log_ratio: float) -> float:
         return likelihood.at(np.exp(log_ratio))[0]
 
     grid = np.linspace(scale - RATIO_SPAN, scale + RATIO_SPAN, 33)
-    place = int(np.argmin([deviance(at) for at in grid]))
+    place = int(np.argmin([each for each, _ in likelihood.at_each(np.exp(grid))]))
     low, high = grid[max(place - 1, 0)], grid[min(place + 1, grid.size - 1)]
     best = float(scipy.optimize.minimize_scalar(deviance, bounds=(low, high), method="bounded").x)
     if deviance(best) > likelihood.at(np.inf)[0] - FLAT_RATIO:
         return np.inf
     step = 1e-3
-    before, here, after = (likelihood.slope(np.exp(best + move)) for move in (-step, 0.0, step))
+    before, here, after = likelihood.slopes(np.exp(best + step * np.array([-1.0, 0.0, 1.0])))
     newton = best - here * 2 * step / (after - before) if after > before else best
     # An end of the range stays an end: there the slope has no root to find.
     return float(np.exp(newton if abs(newton - best) < step else best))

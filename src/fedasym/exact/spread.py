@@ -21,7 +21,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -31,8 +31,8 @@ from fedasym.algorithms import Algorithm, Objective
 from fedasym.algorithms.registry import AVERAGE
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
-from fedasym.exact.clients import Client, ClientSums, reflect_rows
-from fedasym.exact.least_squares import fit_shared
+from fedasym.exact.clients import Client, ClientSums, mean_row
+from fedasym.exact.least_squares import SharedSolution, fit_shared, stack_triangle
 from fedasym.exact.logistic import (
     ClassPoint,
     ClassSamples,
@@ -41,7 +41,8 @@ from fedasym.exact.logistic import (
     LogisticProblem,
     minimise,
 )
-from fedasym.exact.reml import Components, estimate_components, estimate_variances
+from fedasym.exact.reml import FEW, Components, estimate_variances, maximise
+from fedasym.exact.storage import centre_clients, count_samples, gather_sums, ridges_by_size
 
 MANY_UNKNOWNS = 60  # unknowns from which on one variance serves all features
 
@@ -59,15 +60,66 @@ class Spread:
     components: Components | None = None
     shared_variance: float | None = None
 
-    def ridges(self, counts: Array) -> Array:
-        """sigma^2/(n_j tau_k^2), (clients, unknowns); infinite where clients do not differ."""
+    def ridges(self, clients: Sequence[Client], alike: bool = False) -> Any:
+        """sigma^2/(n_j tau_k^2), (clients, unknowns), or one per client where variances are alike;
+        infinite where clients do not differ.
+        """
+        counts = count_samples(clients)
         ratio = np.divide(
             self.noise2,
             self.variances,
             out=np.full(self.variances.shape, np.inf),
             where=self.variances > 0,
         )
-        return np.asarray(ratio / np.asarray(counts, float)[:, None])
+        if alike:
+            return np.asarray(ratio[0] / counts)
+        return ridges_by_size(ratio, counts, clients)
+
+
+def estimate_components(
+    sums: ClientSums,
+    intercept: bool,
+    personal: NDArray[np.bool_] | None = None,
+    shape: Array | None = None,
+) -> Components:
+    """The variances that the data support: of the intercept and of the rest, or of each feature.
+
+    intercept: whether the last unknown is one.
+    personal: by unknown, whether it may differ between clients.
+    shape: by unknown, its share of a common variance (1: alike in the units given).
+
+    One per feature replaces one for all where it lowers AICc = deviance + 2 k m/(m - k - 1).
+    """
+    p = sums.unknowns
+    m = len(sums.counts)
+    may = np.ones(p, bool) if personal is None else np.asarray(personal, bool)
+    features = may.copy()
+    features[p - 1 :] &= not intercept
+    common = np.where(features, int(intercept), -1)
+    if intercept:
+        common[-1] = 0 if may[-1] else -1
+    common = relabel(common)
+    simple = maximise(sums, common, shape)
+    several = int(features.sum())
+    if not 2 <= several <= FEW or m <= several + 3:
+        return simple
+    apart = common.copy()
+    apart[features] = np.arange(several) + (common.max() + 1)
+    rich = maximise(sums, relabel(apart))
+    return min(simple, rich, key=lambda each: penalised_deviance(each, m))
+
+
+def relabel(groups: NDArray[np.intp]) -> NDArray[np.intp]:
+    """Groups numbered from 0 without gaps; -1 stays."""
+    kept = np.unique(groups[groups >= 0])
+    return np.where(groups >= 0, np.searchsorted(kept, groups), -1)
+
+
+def penalised_deviance(found: Components, clients: int) -> float:
+    """AICc over clients: each free ratio costs about 2, and more where clients are few."""
+    used = np.unique(found.groups[(found.groups >= 0) & (found.ratios > 0)]).size
+    room = clients - used - 1
+    return found.deviance + (2 * used * clients / room if room > 0 else np.inf)
 
 
 def estimate_spread(
@@ -82,7 +134,8 @@ def estimate_spread(
     clients.
     """
     p = clients[0].X.shape[1]
-    N = sum(client.n for client in clients)
+    counts = count_samples(clients)
+    N = int(counts.sum())
     if p > MANY_UNKNOWNS or not shared:
         return estimate_many(clients, intercept, personal, shared)
     if len(clients) == 1:
@@ -90,30 +143,19 @@ def estimate_spread(
             "ridge='optimal' needs two clients to see how they differ, and there is only"
             f" {clients[0].name!r}: give ridge as a number, or ridge='cv'"
         )
-    pool = fit_shared(AVERAGE, clients, np.array([client.n / N for client in clients]))
+    pool = fit_shared(AVERAGE, clients, counts / N)
     # About the pooled fit, to which the restricted likelihood is blind, no digits cancel.
-    sums = gather_sums([replace(client, y=client.y - client.X @ pool.theta) for client in clients])
+    sums, lengths = gather_sums(clients, pool.theta)
     rank = pool.rank
     if rank >= N:
         raise InvalidInput(
             f"ridge='optimal' needs more samples than unknowns, and all clients together have {N}"
             f" for {p}: give ridge as a number, or ridge='cv'"
         )
-    lengths = sum(float(client.y @ client.y) + client.rest for client in clients)
     if float(sums.square.sum()) <= (np.finfo(float).eps * N) ** 2 * lengths:
         return Spread(0.0, np.zeros(p))  # the shared model explains everything
     found = estimate_components(sums, intercept, personal)
     return Spread(found.noise2, found.variances, replace(found, beta=found.beta + pool.theta))
-
-
-def gather_sums(clients: Sequence[Client]) -> ClientSums:
-    """The sums of clients that are at hand one by one."""
-    return ClientSums(
-        np.array([client.n for client in clients], float),
-        np.stack([client.X.T @ client.X for client in clients]),
-        np.stack([client.X.T @ client.y for client in clients]),
-        np.array([float(client.y @ client.y) + client.rest for client in clients]),
-    )
 
 
 def estimate_many(
@@ -125,7 +167,7 @@ def estimate_many(
     if not intercept:
         found = estimate_variances(clients, shared=shared)
         return Spread(found.noise**2, np.where(may, found.radius**2 / p, 0.0))
-    within = [each for client in clients if (each := about_means(client)) is not None]
+    within = centre_clients(clients)
     found = estimate_variances(within, shared=shared)
     variances = np.where(may, found.radius**2 / (p - 1), 0.0)
     variances[-1] = 0.0
@@ -135,45 +177,23 @@ def estimate_many(
     return Spread(found.noise**2, variances)
 
 
-def about_means(client: Client) -> Client | None:
-    """The client's problem once its intercept, the last unknown, is minimised out: one sample less;
-    None where none is left.
-
-    The rows are turned so that one of them holds all of the intercept's column, and that row goes.
-    """
-    if client.n < 2:
-        return None
-    rows = np.column_stack([client.X[:, :-1], client.y])
-    rest = reflect_rows(rows, client.X[:, -1])
-    if not len(rest):  # all samples were cut to one row; what is left of them is noise alone
-        rest = np.zeros((1, rows.shape[1]))
-    d = client.X.shape[1] - 1
-    y = rest[:, d:].reshape(len(rest), *client.y.shape[1:])
-    return Client(client.name, rest[:, :d], y, client.n - 1, client.rest)
-
-
 def intercept_variance(
     clients: Sequence[Client], noise2: float, variances: Array, shared: bool
 ) -> float:
     """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part."""
-    means = np.array([mean_row(client) for client in clients])
-    x, y = means[:, :-1], means[:, -1]
-    if shared:
-        weights = np.sqrt([float(client.n) for client in clients])
-        slope = (
-            np.linalg.lstsq(weights[:, None] * x, weights * y, rcond=None)[0]
-            if len(x) > x.shape[1]
-            else None
-        )
-        y = y - (x @ slope if slope is not None else y.mean())
-    expected = np.array([noise2 / client.n for client in clients]) + x[:, :-1] ** 2 @ variances[:-1]
-    return max(float(np.mean(y**2 - expected)), 0.0)
-
-
-def mean_row(client: Client) -> Array:
-    """The client's mean features and label, from sums: the intercept's column is among them."""
-    ones = client.X[:, -1]
-    return np.append(ones @ client.X, ones @ client.y) / client.n
+    p = clients[0].X.shape[1]
+    slope = np.zeros(p)
+    if shared and len(clients) > p:
+        weighed = (np.sqrt(client.n) * mean_row(client)[None] for client in clients)
+        slope = SharedSolution.of(stack_triangle((row[:, :p], row[:, p]) for row in weighed)).theta
+    elif shared:  # the intercept alone
+        slope[-1] = np.mean([mean_row(client)[-1] for client in clients])
+    left = 0.0
+    for client in clients:
+        row = mean_row(client)
+        about = row[-1] - row[:p] @ slope
+        left += float(about**2 - noise2 / client.n - row[: p - 1] ** 2 @ variances[:-1])
+    return max(left / len(clients), 0.0)
 
 
 LEAST = 1e-4  # a variance below is no difference at all

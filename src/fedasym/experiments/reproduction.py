@@ -22,7 +22,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedasym.core.errors import InvalidInput, find_entry
-from fedasym.core.numbers import Array, TextTable, columns, html_tables
+from fedasym.core.numbers import Array, TextTable, columns, html_tables, join_with_and
 from fedasym.core.runtime import Progress, write_text
 from fedasym.experiments.plan import cohort_of, count_planned_steps, gradients_per_step
 from fedasym.results.simulation import Simulated, Simulation
@@ -639,12 +639,3 @@ def describe_difference(pair: Paired, unit: str = "") -> str:
     if pair.omission:
         ends += f"; {pair.omission}"
     return f"{words(pair.first)} - {words(pair.second)}: {100 * pair.difference:+.2f} ({ends})"
-
-
-def join_with_and(names: Sequence[str]) -> str:
-    """Names as in a sentence.
-
-    >>> join_with_and(["ftfa"]), join_with_and(["ftfa", "rtfa", "maml_fo"])
-    ('ftfa', 'ftfa, rtfa and maml_fo')
-    """
-    return names[0] if len(names) == 1 else f"{', '.join(names[:-1])} and {names[-1]}"

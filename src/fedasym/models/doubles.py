@@ -11,8 +11,9 @@ shift), and in how a class looks at a client (concept shift).
 from __future__ import annotations
 
 import warnings
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, fields, replace
+from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -31,6 +32,8 @@ from fedasym.core.numbers import (
 )
 from fedasym.core.runtime import UNREADABLE, few_threads, read_arrays, write_arrays
 from fedasym.data.federation import Federation, check_federation
+from fedasym.data.shards import ShardedFederation
+from fedasym.data.splits import SPLITS
 from fedasym.exact.draws import seeded_generator
 from fedasym.exact.estimators import fit as fit_linear
 from fedasym.exact.held_out import LEAST_HELD, HeldOut, solve_pooled
@@ -38,6 +41,7 @@ from fedasym.models.laws import (
     SHARES,
     CellMeans,
     ClassLaws,
+    ClassRows,
     ClassSums,
     CoordinateLaw,
     EffectSums,
@@ -45,17 +49,18 @@ from fedasym.models.laws import (
     NumberLaws,
     SampleSums,
     Scales,
+    ShapeSums,
     ShareLaw,
     add_effects,
     add_sums,
     estimate_number_laws,
-    find_nearest,
     powers_of,
 )
 
 KIND = "double"
 LEAST_CLIENTS = 4
 MOST_POSITIONS = 400  # of a client's sequences that are looked at, evenly spread
+LAW_CLIENTS = 5000  # with numbers, of whom laws are estimated
 MOST_CALIBRATED = 100  # clients on which probes are compared
 PROBED = np.array([0.01, 0.1, 1.0, 10.0, 100.0])  # ridges, about the samples' scale
 PRIOR = 0.5  # standard deviation of a scale's logarithm before any probe is seen
@@ -366,6 +371,12 @@ def read_laws(arrays: dict[str, Any], about: dict[str, Any]) -> ClassLaws | Numb
     K, d = laws.means.shape
     if laws.turn.shape != (d, d) or laws.mean.shape != (d,) or not 0 < laws.rank <= d:
         raise ValueError
+    if laws.by_kind.shape not in {(0, laws.rank, laws.rank), (K, laws.rank, laws.rank)}:
+        raise ValueError
+    if not all(
+        type(each) is int and 0 <= each <= d for each in (laws.class_shape, laws.cell_shape)
+    ):
+        raise ValueError
     for law in (laws.train, laws.held):
         if law.confusion.shape != (K, K) or law.slope.shape != (laws.rank, d - laws.rank):
             raise ValueError
@@ -389,30 +400,30 @@ def resemble(federation: Federation, *, coordinates: str = "resampled") -> Doubl
     check_federation(federation)
     if coordinates not in ("resampled", "mixtures"):
         raise InvalidInput(f"coordinates is {coordinates!r}: it must be 'resampled' or 'mixtures'")
-    rows = read_rows(federation)
-    clients = len(np.unique(rows.owner[rows.split == 0]))
+    sizes = count_rows(federation)
+    clients = int(np.sum(sizes[:, 0] > 0))
     if clients < LEAST_CLIENTS:
         raise InvalidInput(
             f"{plural(clients, 'client')} with training samples: how clients differ takes at least"
             f" {LEAST_CLIENTS}"
         )
     m = len(federation)
-    sizes = np.stack([np.bincount(rows.owner[rows.split == at], minlength=m) for at in range(3)], 1)
+    somewhere = np.flatnonzero(sizes.any(1))
     with few_threads(federation.dimension):
-        goal, covariance = probe(rows, federation.outputs if federation.classes else None)
+        probed = read_rows(federation.take(somewhere[spread_clients(len(somewhere))]))
+        goal, covariance = probe(probed, federation.outputs if federation.classes else None)
         counts = None
         laws: ClassLaws | NumberLaws
         if federation.classes is None:
-            laws, shifts = resemble_numbers(rows, federation.intercept)
+            some = federation.take(spread_clients(m, LAW_CLIENTS))
+            laws, shifts = resemble_numbers(read_rows(some), federation.intercept)
         else:
-            K = len(federation.classes)
-            laws = ClassLaws.of(
-                rows.x, rows.y, rows.owner, rows.split == 0, K, coordinates == "resampled"
-            )
-            counts = np.bincount(rows.owner * K + rows.y, minlength=m * K).reshape(m, K)
+            shape = (int(sizes.sum()), federation.dimension)
+            looks = partial(class_blocks, federation)
+            laws, counts = ClassLaws.of(looks, shape, coordinates == "resampled")
             shifts = class_shifts(laws)
         card = HeterogeneityCard(
-            federation.task, m, len(rows.y), *shifts, {}, {}, getattr(laws, "distinct", False)
+            federation.task, m, int(sizes.sum()), *shifts, {}, {}, getattr(laws, "distinct", False)
         )
         return calibrate(
             Double(
@@ -459,9 +470,35 @@ def read_rows(federation: Federation) -> FlatRows:
     return FlatRows(x, y, federation.owner[sample], federation.split[sample])
 
 
-def spread_clients(count: int) -> NDArray[np.intp]:
-    """The places of up to MOST_CALIBRATED clients, evenly spread."""
-    return np.linspace(0, count - 1, min(count, MOST_CALIBRATED)).astype(np.intp)
+def memory_blocks(federation: Federation) -> Iterator[Federation]:
+    """A federation in memory whole, one on disk a block of clients after the other."""
+    return federation.blocks() if isinstance(federation, ShardedFederation) else iter([federation])
+
+
+def count_rows(federation: Federation) -> NDArray[np.intp]:
+    """(clients, 3) training, validation and test samples that are looked at."""
+    if not federation.sequences:
+        return np.stack([federation.counts(split) for split in SPLITS], 1)
+    found = []
+    for block in memory_blocks(federation):
+        rows = read_rows(block)
+        each = [np.bincount(rows.owner[rows.split == at], minlength=len(block)) for at in range(3)]
+        found.append(np.stack(each, 1))
+    return np.concatenate(found)
+
+
+def class_blocks(federation: Federation) -> Iterator[ClassRows]:
+    """All samples of classes, a block of clients after the other."""
+    for block in memory_blocks(federation):
+        rows = read_rows(block)
+        yield ClassRows(
+            rows.x, rows.y, rows.owner, rows.split == 0, len(block), len(federation.classes or ())
+        )
+
+
+def spread_clients(count: int, most: int = MOST_CALIBRATED) -> NDArray[np.intp]:
+    """The places of up to so many clients, evenly spread."""
+    return np.linspace(0, count - 1, min(count, most)).astype(np.intp)
 
 
 def probe(rows: FlatRows, classes: int | None) -> tuple[Array, Array]:
@@ -588,8 +625,8 @@ def class_shifts(laws: ClassLaws) -> tuple[Interval, Interval, Interval]:
     """Label, feature and concept shift; the latter two with intervals by resampled clients."""
     sums = laws.sums
     rng = np.random.default_rng(0)
-    picks = rng.integers(len(sums), size=(BOOTSTRAP, len(sums)))
-    found = powers_of(np.concatenate([sums.sum(0)[None], sums[picks].sum(1)]))
+    drawn = [sums[rng.integers(len(sums), size=len(sums))].sum(0) for _ in range(BOOTSTRAP)]
+    found = powers_of(np.stack([sums.sum(0), *drawn]))
     shifts = []
     for power in found.T:
         low, high = np.percentile(power[1:], [2.5, 97.5])
@@ -653,6 +690,7 @@ class SecondAnswer:
     samples: tuple[SampleSums, SampleSums]
     distances: Array
     effects: EffectSums
+    shapes: ShapeSums
     probes: Array
 
 
@@ -767,17 +805,17 @@ class Survey:
         x = np.asarray(rows.x, float) - self.frame.mean
         train = rows.split == 0
         K = len(classes)
-        z = x @ self.frame.turn
-        nearest = find_nearest(z, self.frame.means, self.frame.known)
-        first, second = (
-            SampleSums.of(z[part], rows.y[part], nearest[part], K) for part in (train, ~train)
-        )
+        owner = np.zeros(len(x), np.intp)
+        parts = self.frame.read_samples(x @ self.frame.turn, rows.y, owner, train)
+        first, second = (self.frame.add_samples(*part) for part in parts)
+        rest = parts[0][0][:, self.frame.rank :]
         cells = CellMeans.of(np.asarray(rows.x[train], float), rows.y[train], rows.owner[train], K)
         board = HeldOut.of(*rows, K, origin=self.origin, left_out=False)
         return SecondAnswer(
             (first, second),
             self.frame.measure_distances(x, rows.y, train),
             cells.measure_effects(self.frame, 1),
+            ShapeSums.of(rest, rows.y[train], owner[train], K),
             score_probes(board, self.theta, self.unit)[:, 0],
         )
 
@@ -794,8 +832,9 @@ class Survey:
         samples = [add_sums([each.samples[part] for each in answers]) for part in (0, 1)]
         distances = np.sum([each.distances for each in answers], axis=0)
         effects = add_effects([each.effects for each in answers])
+        shapes = add_sums([each.shapes for each in answers])
         laws = ClassLaws.from_sums(
-            self.frame, samples, distances, effects, self.counts.astype(np.intp)
+            self.frame, samples, distances, effects, shapes, self.counts.astype(np.intp)
         )
         shifts = class_shifts(laws)
         card = HeterogeneityCard(

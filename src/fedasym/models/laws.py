@@ -6,12 +6,15 @@ i is
 
     z = m_c + (what a sample has of its own) + a_i + b_ic,
 
-with client effects a_i, common to its classes, and b_ic, one per class. A misclassified sample does
-not lie in the tail of its class: it lies in another class. So its first r coordinates are a mixture
-over the class k that the nearest mean says: about rho m_c where k = c, else about u m_c + v m_k.
-Instead they may be resampled from all clients' residuals of the class. The rest is Gaussian given
-the coordinates. Samples that a network was trained on have a law of their own, and held-out ones
-another. Class shares are Dirichlet-multinomial.
+with client effects a_i, common to its classes, and b_ic, one per class, each class along its own
+directions. A misclassified sample does not lie in the tail of its class: it lies in another class.
+So its first r coordinates are a mixture over the class k that the nearest mean says: about rho m_c
+where k = c, else about u m_c + v m_k. Instead they may be resampled from all clients' residuals of
+the class, clients' effects taken out. The rest is Gaussian given the coordinates, with a share of
+its variance in a few directions of the class, and another in a few of the client's class: a
+writer's sevens are alike in more than their mean, so that more of them teach less. Samples that a
+network was trained on have a law of their own, and held-out ones another. Class shares are
+Dirichlet-multinomial.
 
 Numbers: y = x'(theta + d_i) + noise with variance components by feature, and features that are
 Gaussian within clients, about client means that are Gaussian too.
@@ -19,9 +22,10 @@ Gaussian within clients, about client means that are Gaussian too.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, fields, replace
-from typing import Any
+from functools import reduce
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -37,7 +41,7 @@ Codes = NDArray[np.int64]
 Owner = NDArray[np.intp]
 Rows = NDArray[np.floating]
 
-SHARES, LABELS, EFFECTS, COORDINATES, REST = range(5)  # roles in a path of seeds
+SHARES, LABELS, EFFECTS, COORDINATES, REST, SHAPES = range(6)  # roles in a path of seeds
 FLOOR = 1e-4  # of the mean variance: directions in which nothing varies keep this much
 SMOOTHING = 4.0  # samples of a class that its prior confusions count for
 NEARNESS = 0.15  # of the middle squared distance of two classes: the reach of prior confusions
@@ -45,7 +49,13 @@ SHRINKAGE = 0.05  # of a covariance that has as many directions as samples, towa
 LEAST_CELL = 0.05  # a cell that is nearly all of its class says nothing of how clients differ
 DISTINCT = 3.0  # standard errors by which two laws differ
 FARTHER = 0.1  # and the share of squared distances from the class mean
+SKETCH = 32  # random directions in which shapes are compared
+SHAPED = 0.4  # share of the variance in a shape's directions, by third moments of two data sets
+DIRECTIONS = 2000  # that shapes are made of
+MOST_SHAPED = 100  # directions of one shape: more are hardly told from all
+LEAST_ROOM = 0.1  # of a covariance that has seen hardly more samples than directions
 LEAST_LAW = 50  # held-out samples that make a law
+MOST_RESAMPLED = 2**25  # numbers in coordinates that are kept to be resampled
 BALANCING = 30  # turns in which shares are scaled to the classes' total, and to one
 LOG_TOTAL = (-6.0, 9.0)  # range of the logarithm of a Dirichlet law's total
 
@@ -215,6 +225,11 @@ class SampleSums:
         return right, self.wrong_moment - cross - cross.T + middle
 
 
+def add_up(one: Any, other: Any) -> Any:
+    """The sum of two messages, or arrays, of one kind."""
+    return one + other if isinstance(one, np.ndarray) else add_sums([one, other])
+
+
 def add_sums(parts: Sequence[Any]) -> Any:
     """The sum of messages of one kind, field by field."""
     names = [each.name for each in fields(parts[0])]
@@ -283,6 +298,11 @@ def regress_rest(scatter: Array, rank: int, samples: float) -> tuple[Array, Arra
     base, cross = scatter[:rank, :rank], scatter[:rank, rank:]
     firm = base + 0.02 * np.trace(base) / max(rank, 1) * np.eye(rank)
     slope = np.asarray(scipy.linalg.solve(firm, cross, assume_a="pos"))
+    # what so many unknowns explain by chance is no slope
+    explained = float(np.sum(slope * cross))
+    unexplained = max(float(np.trace(scatter[rank:, rank:])) - explained, 0.0)
+    chance = rank * unexplained / max(samples - rank, 1.0)
+    slope *= max(1 - chance / max(explained, 1e-300), 0.0)
     taken = slope.T @ cross
     left = scatter[rank:, rank:] - taken - taken.T + slope.T @ base @ slope
     S = (1 - SHRINKAGE) * left / max(samples, 1.0)
@@ -313,10 +333,40 @@ class Scales:
     rest: float = 1.0
 
 
+class ClassRows(NamedTuple):
+    """Samples of some clients, so many: features, codes of so many classes, owners from 0, and
+    which a network may have trained on.
+    """
+
+    x: Rows
+    codes: Codes
+    owner: Owner
+    train: NDArray[np.bool_]
+    clients: int
+    classes: int
+
+    def cells(self, kind: Any) -> CellMeans:
+        """Means of the training samples of each client and class."""
+        train = self.train
+        rows = self.x[train].astype(kind)
+        return CellMeans.of(rows, self.codes[train], self.owner[train], self.classes)
+
+    def count_classes(self) -> NDArray[np.intp]:
+        """Samples (clients, classes)."""
+        found = np.bincount(
+            self.owner * self.classes + self.codes, minlength=self.clients * self.classes
+        )
+        return found.reshape(self.clients, self.classes)
+
+
 @dataclass(frozen=True, eq=False)
 class ClassLaws:
-    """The laws of classes: z = (x - mean) turn. sums: by client, what the powers of the effects are
-    ratios of (`EffectSums`).
+    """The laws of classes: z = (x - mean) turn.
+
+    common, by_class: factors of the effects' covariances; by_kind: of those of each class along the
+    class means, (K, r, r) or none. sums: by client, what the powers of the effects are ratios of
+    (`EffectSums`). class_shape, cell_shape: in how many directions of its own a class, and a
+    client's class, varies more; 0: none.
     """
 
     mean: Array
@@ -325,7 +375,10 @@ class ClassLaws:
     rank: int
     common: Array
     by_class: Array
+    by_kind: Array
     sums: Array
+    class_shape: int
+    cell_shape: int
     train: CoordinateLaw
     held: CoordinateLaw
     shares: ShareLaw
@@ -337,39 +390,45 @@ class ClassLaws:
 
     @classmethod
     def of(
-        cls,
-        features: Rows,
-        codes: Codes,
-        owner: Owner,
-        train: NDArray[np.bool_],
-        classes: int,
-        resampled: bool,
-    ) -> ClassLaws:
-        """Estimated from all clients' samples; train: which of them a network may have seen."""
-        kind = np.float32 if features.size > 10**6 else np.float64
-        cells = CellMeans.of(features[train].astype(kind), codes[train], owner[train], classes)
-        frame = Frame.of(cells.sums)
-        centred = (features - frame.mean.astype(kind)).astype(kind)
-        distances = frame.measure_distances(centred, codes, train)
-        z = centred @ frame.turn.astype(kind)
-        del centred
-        nearest = find_nearest(z, frame.means, frame.known)
-        samples = [
-            SampleSums.of(z[rows], codes[rows], nearest[rows], classes) for rows in (train, ~train)
-        ]
-        kept: list[tuple[Rows, Codes]] = []
-        if resampled:
-            apart = [train, ~train] if are_distinct(distances, classes) else [train | True]
-            for rows in apart:
-                about = z[rows, : frame.rank] - frame.means[codes[rows], : frame.rank].astype(kind)
-                kept.append((about, codes[rows]))
-        del z
-        clients = int(owner.max()) + 1
-        counts = np.bincount(owner * classes + codes, minlength=clients * classes)
-        effects = cells.measure_effects(frame, clients)
-        return cls.from_sums(
-            frame, samples, distances, effects, counts.reshape(clients, classes), kept
-        )
+        cls, blocks: Callable[[], Iterator[ClassRows]], shape: tuple[int, int], resampled: bool
+    ) -> tuple[ClassLaws, NDArray[np.intp]]:
+        """Estimated from all clients' samples, in two looks at blocks of clients, one block after
+        the other; and counts (clients, classes). shape: (samples, features) of all. resampled: keep
+        coordinates of samples, of some that are evenly spread where they are very many.
+        """
+        kind: Any = np.float32 if shape[0] * shape[1] > 10**6 else np.float64
+        frame = Frame.of(reduce(add_up, (rows.cells(kind).sums for rows in blocks())))
+        every = -(-shape[0] * frame.rank // MOST_RESAMPLED)
+        total: tuple[Any, ...] = ()
+        kept: tuple[list[tuple[Rows, Codes]], list[tuple[Rows, Codes]]] = ([], [])
+        counts, by_client = [], []
+        seen = [0, 0]
+        for rows in blocks():
+            codes, owner, train = rows.codes, rows.owner, rows.train
+            centred = (rows.x - frame.mean.astype(kind)).astype(kind)
+            distances = frame.measure_distances(centred, codes, train)
+            z = centred @ frame.turn.astype(kind)
+            del centred
+            parts = frame.read_samples(z, codes, owner, train)
+            del z
+            first, second = (frame.add_samples(*part) for part in parts)
+            rest = parts[0][0][:, frame.rank :]
+            shapes = ShapeSums.of(rest, codes[train], owner[train], rows.classes)
+            effects = rows.cells(kind).measure_effects(frame, rows.clients)
+            by_client.append(effects.by_client)
+            counts.append(rows.count_classes())
+            sums = (first, second, replace(effects, by_client=np.zeros(())), shapes, distances)
+            total = tuple(map(add_up, total, sums)) or sums
+            for place, (about, kinds) in enumerate(parts if resampled else ()):
+                some = np.arange(-seen[place] % every, len(kinds), every)
+                kept[place].append((about[some, : frame.rank].astype(np.float32), kinds[some]))
+                seen[place] += len(kinds)
+        *samples, effects, shapes, distances = total
+        effects = replace(effects, by_client=np.concatenate(by_client))
+        every_count = np.concatenate(counts)
+        apart = [tuple(map(np.concatenate, zip(*part, strict=True))) for part in kept if part]
+        laws = cls.from_sums(frame, samples, distances, effects, shapes, every_count, apart)
+        return laws, every_count
 
     @classmethod
     def from_sums(
@@ -378,6 +437,7 @@ class ClassLaws:
         samples: Sequence[SampleSums],
         distances: Array,
         effects: EffectSums,
+        shapes: ShapeSums,
         counts: NDArray[np.integer],
         kept: Sequence[tuple[Rows, Codes]] = (),
     ) -> ClassLaws:
@@ -385,14 +445,14 @@ class ClassLaws:
         to resample, of both together or apart.
         """
         distinct = are_distinct(distances, len(frame.class_sizes))
-        parts = list(samples) if distinct else [add_sums(samples)]
+        parts = samples if distinct else samples[:1]
         laws = [
             estimate_coordinates(
                 part, frame.means, frame.rank, *(kept[place] if kept else (None, None))
             )
             for place, part in enumerate(parts)
         ]
-        common, by_class = effects.factors(frame)
+        common, by_class, by_kind = effects.factors(frame)
         return cls(
             frame.mean,
             frame.turn,
@@ -400,7 +460,9 @@ class ClassLaws:
             frame.rank,
             common,
             by_class,
+            by_kind,
             effects.by_client,
+            *shapes.sizes(frame.means.shape[1] - frame.rank),
             laws[0],
             laws[-1],
             ShareLaw.of(counts),
@@ -415,9 +477,12 @@ class ClassLaws:
         split = np.repeat(np.tile(np.arange(3, dtype=np.int8), m), sizes.ravel())
         draws = seeded_generator(seed, LABELS).random((len(owner), 1))
         codes = np.sum(draws > np.cumsum(shares, axis=1)[owner, :-1], axis=1)
+        picks, weights = self._choose_directions(codes, owner, seed)
         z = np.empty((len(owner), self.means.shape[1]), np.float32)
         for part, (law, rows) in enumerate(((self.train, split == 0), (self.held, split > 0))):
-            z[rows] = self._draw_samples(law, codes[rows], seed, part, scales)
+            z[rows] = self._draw_samples(
+                law, codes[rows], (picks[rows], weights), seed, part, scales
+            )
         z += self._draw_effects(owner, codes, m, seed, scales.effects)
         back = np.linalg.inv(self.turn).astype(np.float32)
         return z @ back + self.mean.astype(np.float32), codes, owner, split
@@ -431,11 +496,23 @@ class ClassLaws:
         common = rng.standard_normal((clients, self.common.shape[1])) @ self.common.T
         cells, place = np.unique(owner * K + codes, return_inverse=True)
         own = rng.standard_normal((len(cells), self.by_class.shape[1])) @ self.by_class.T
+        if self.by_kind.size and self.by_class.size:  # each class along its own directions
+            kind = cells % K
+            noise = rng.standard_normal((len(cells), self.rank))
+            for each in np.unique(kind):
+                here = kind == each
+                own[here, : self.rank] = noise[here] @ self.by_kind[each].T
         effect = (scale * (own + common[cells // K])).astype(np.float32)
         return np.asarray(effect[place])
 
     def _draw_samples(
-        self, law: CoordinateLaw, codes: Codes, seed: int, part: int, scales: Scales
+        self,
+        law: CoordinateLaw,
+        codes: Codes,
+        shape: tuple[Codes, Array],
+        seed: int,
+        part: int,
+        scales: Scales,
     ) -> Rows:
         """What samples have of their own, class means included."""
         rng = seeded_generator(seed, COORDINATES, part)
@@ -467,11 +544,40 @@ class ClassLaws:
         base = np.float32(scales.coordinates) * base
         z[:, :r] += base
         rng = seeded_generator(seed, REST, part)
+        picks, weights = shape
         noise = rng.standard_normal((n, law.rest.shape[1]), dtype=np.float32)
+        if weights.size:
+            every = seeded_generator(0, SHAPES, 2).standard_normal(
+                (DIRECTIONS, noise.shape[1]), dtype=np.float32
+            )
+            along = weights * rng.standard_normal(picks.shape, dtype=np.float32)
+            starts = np.arange(n + 1) * weights.size
+            table = csr_array((along.ravel(), picks.ravel(), starts), shape=(n, DIRECTIONS))
+            noise *= np.float32(np.sqrt(max(1 - float(weights @ weights), 0.0)))
+            noise += table @ every
         z[:, r:] += np.float32(scales.rest) * (
             noise @ law.rest.T.astype(np.float32) + base @ law.slope.astype(np.float32)
         )
         return np.asarray(z)
+
+    def _choose_directions(self, codes: Codes, owner: Owner, seed: int) -> tuple[Codes, Array]:
+        """For each sample the directions in which it varies more, those of its class, which are the
+        same in all draws, and those of its client's class; and the roots of their shares.
+        """
+        K = len(self.means)
+        cells, cell = np.unique(owner * K + codes, return_inverse=True)
+        picks = [
+            seeded_generator(*path).integers(DIRECTIONS, size=(rows, f), dtype=np.int32)[place]
+            for path, rows, f, place in (
+                ((0, SHAPES), K, self.class_shape, codes),
+                ((seed, SHAPES, 1), len(cells), self.cell_shape, cell),
+            )
+        ]
+        weights = [
+            np.full(each.shape[1], np.sqrt(SHAPED / max(each.shape[1], 1)), np.float32)
+            for each in picks
+        ]
+        return np.concatenate(picks, axis=1), np.concatenate(weights)
 
 
 def are_distinct(distances: Array, classes: int) -> bool:
@@ -501,31 +607,63 @@ def powers_of(sums: Array) -> Array:
 
 @dataclass(frozen=True, eq=False)
 class ClassSums:
-    """Sums over training samples: how many of each class, (K,), their features, (K, d), products
-    about the means of each client's classes and of these means, (d, d); and how many means.
+    """Sums over training samples: how many of each class, (K,), and the squares of how many each
+    client has, (K,); their features, (K, d), products about the means of each client's classes and
+    of these means, (d, d); and how many means.
     """
 
     counts: Array
+    squares: Array
     totals: Array
     within: Array
     between: Array
     cells: float
 
 
+def positive_mean(values: Array) -> float:
+    """The mean, or 0 where it is below or there is none."""
+    return max(float(values.mean()), 0.0) if values.size else 0.0
+
+
+def shrink_means(centres: Array, known: NDArray[np.bool_], noise: float) -> Array:
+    """Class means less what noise of this variance per direction adds to their singular values."""
+    if known.sum() < 2:
+        return centres
+    level = centres[known].mean(0)
+    U, powers, V = np.linalg.svd(centres[known] - level, full_matrices=False)
+    squares = powers**2 - noise * max(known.sum() - 1, centres.shape[1])
+    found = np.zeros_like(centres)
+    found[known] = level + (U * np.sqrt(np.maximum(squares, 0.0))) @ V
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class Frame:
     """The coordinates z = (x - mean) turn in which samples vary alike, and class means in them.
 
-    within: the covariance in clients and classes, in turned coordinates.
+    A covariance of few samples shows them too close to their means, and others too far: of d
+    directions and so many degrees of freedom that gamma = d/freedom, the inverse is too large by
+    1/(1 - gamma). The coordinates are less by that, so that what the covariance has not seen, such
+    as means, is as long in them as it should be, and `room` is what samples that it has seen vary
+    by. The means themselves are shrunken by what samples and client effects add to them.
+
+    centres: class means as they were found; means: shrunken ones. moved: the variance that clients'
+    effects have per direction, along the class means and in the rest. within: the covariance in
+    clients and classes. has_kinds: whether there are clients enough for effects of each class to
+    have directions of their own.
     """
 
     mean: Array
     turn: Array
+    centres: Array
     means: Array
     class_means: Array
     class_sizes: Array
     rank: int
+    room: float
+    moved: tuple[float, float]
     within: Array
+    has_kinds: bool
 
     @property
     def known(self) -> NDArray[np.bool_]:
@@ -537,20 +675,82 @@ class Frame:
         """From sums over all clients."""
         samples = float(sums.counts.sum())
         mean = sums.totals.sum(0) / samples
-        middle = sums.totals / np.maximum(sums.counts, 1.0)[:, None] - mean
+        sizes = np.maximum(sums.counts, 1.0)
+        middle = sums.totals / sizes[:, None] - mean
         middle[sums.counts == 0] = 0.0
-        covariance = sums.within / max(samples - sums.cells, 1.0)
+        freedom = max(samples - sums.cells, 1.0)
+        covariance = sums.within / freedom
         d = len(mean)
-        values, vectors = scipy.linalg.eigh(
-            covariance + FLOOR * np.trace(covariance) / d * np.eye(d)
-        )
-        white = vectors / np.sqrt(np.maximum(values, FLOOR * values.mean()))
+        firm = FLOOR * np.trace(covariance) / d
+        values, vectors = scipy.linalg.eigh(covariance + firm * np.eye(d))
+        values = np.maximum(values, FLOOR * values.mean())
+        room = max(1 - float(np.sum(1 - firm / values)) / freedom, LEAST_ROOM)
+        white = vectors * np.sqrt(room / values)
         known = (middle @ white)[sums.counts > 0]
         _, powers, turn = np.linalg.svd(known - known.mean(0), full_matrices=True)
         rank = max(int(np.sum(powers > 1e-6 * max(float(powers[0]), 1e-300))), 1)
         turn = white @ turn.T
-        within = turn.T @ covariance @ turn
-        return cls(mean, turn, middle @ turn, middle, sums.counts, rank, within)
+        within = turn.T @ covariance @ turn / room
+        # cell means about class means, weighted by their samples: effects, and what sampling adds
+        away = turn.T @ (sums.between - samples * np.outer(mean, mean)) @ turn
+        centres = middle @ turn
+        away -= centres.T @ (sums.counts[:, None] * centres)
+        held = sums.counts > 0
+        free = samples - float(np.sum(sums.squares / sizes))
+        apart = np.diag(away) - np.diag(within) * (sums.cells - held.sum())
+        apart = apart / max(free, 1e-300) if free > LEAST_CELL * samples else np.zeros(d)
+        moved = positive_mean(apart[:rank]), positive_mean(apart[rank:])
+        noise = np.mean((1 / sizes + positive_mean(apart) * sums.squares / sizes**2)[held])
+        return cls(
+            mean,
+            turn,
+            centres,
+            shrink_means(centres, held, float(noise)),
+            middle,
+            sums.counts,
+            rank,
+            room,
+            moved,
+            within,
+            bool(sums.cells >= rank * held.sum()),
+        )
+
+    def take_effects_out(self, z: Rows, codes: Codes, owner: Owner) -> Rows:
+        """Training samples about their class means, with so much of their client's class's mean
+        taken out that they vary as samples of one client do, and as far from the means as samples
+        that these and the covariance were not made of.
+        """
+        K = len(self.means)
+        cells, place, sizes = np.unique(owner * K + codes, return_inverse=True, return_counts=True)
+        about = z - self.centres[codes].astype(z.dtype)
+        of_cell = csr_array(
+            (np.ones(len(z), z.dtype), (place, np.arange(len(z)))), shape=(len(cells), len(z))
+        )
+        level = np.asarray(of_cell @ about) / sizes[:, None].astype(z.dtype)
+        parts = (slice(None, self.rank), slice(self.rank, None))
+        for part, power in zip(parts, self.moved, strict=True):
+            share = 1 - 1 / np.sqrt(1 + sizes * power)
+            about[:, part] -= (share[:, None].astype(z.dtype) * level[:, part])[place]
+        n = np.maximum(self.class_sizes[codes], 2.0)
+        wide = np.sqrt(n / (n - 1) / self.room)
+        return np.asarray(about * wide[:, None].astype(z.dtype))
+
+    def read_samples(
+        self, z: Rows, codes: Codes, owner: Owner, train: NDArray[np.bool_]
+    ) -> tuple[tuple[Rows, Codes], tuple[Rows, Codes]]:
+        """Training and held-out samples about their class means, and their classes. Held-out ones
+        keep what moves them: their law, where they have one, is of where they really lie.
+        """
+        held = ~train
+        first = self.take_effects_out(z[train], codes[train], owner[train])
+        about = z[held] - self.means[codes[held]].astype(z.dtype)
+        return (first, codes[train]), (about, codes[held])
+
+    def add_samples(self, about: Rows, codes: Codes) -> SampleSums:
+        """Sums over samples about their class means, which lie about the shrunken ones."""
+        z = about + self.means[codes].astype(about.dtype)
+        nearest = find_nearest(z, self.means, self.known)
+        return SampleSums.of(z, codes, nearest, len(self.means))
 
     def measure_distances(self, x: Rows, codes: Codes, train: NDArray[np.bool_]) -> Array:
         """Of training and of held-out samples, centred: how many, and sums of the squared distances
@@ -568,11 +768,83 @@ class Frame:
 
 
 @dataclass(frozen=True, eq=False)
+class ShapeSums:
+    """Sums over pairs of samples of one client and class that say how alike their shapes are: of
+    products of differences in a few random directions, by class, (K, s, s), and how many, (K,); and
+    of their squares within clients' classes.
+    """
+
+    by_class: Array
+    pairs: Array
+    squares: float
+    square_pairs: float
+    alone: float
+
+    @classmethod
+    def of(cls, rest: Rows, codes: Codes, owner: Owner, classes: int) -> ShapeSums:
+        """From what samples are across the class means."""
+        q = rest.shape[1]
+        s = min(q, SKETCH)
+        by_class, pairs = np.zeros((classes, s, s)), np.zeros(classes)
+        squares = square_pairs = alone = 0.0
+        turn = np.linalg.qr(np.random.default_rng(0).standard_normal((q, s)))[0] if q else None
+        for kind in np.unique(codes) if q else ():
+            mine = np.flatnonzero(codes == kind)
+            mine = mine[np.argsort(owner[mine], kind="stable")]
+            who = owner[mine]
+            place = np.arange(len(who)) - np.searchsorted(who, who)
+            first = np.flatnonzero((place[:-1] % 2 == 0) & (who[:-1] == who[1:]))
+            if not first.size:
+                continue
+            D = (rest[mine[first]] - rest[mine[first + 1]]).astype(float) @ turn / np.sqrt(2)
+            starts = np.flatnonzero(np.diff(who[first], prepend=-1))
+            sums = np.add.reduceat(D[:, :, None] * D[:, None, :], starts)
+            counts = np.diff(starts, append=len(first))
+            by_class[kind], pairs[kind] = sums.sum(0), len(first)
+            squares += float(np.sum(sums**2))
+            square_pairs += float(np.sum(counts**2))
+            alone += float(np.sum(np.sum(D**2, axis=1) ** 2))
+        return cls(by_class, pairs, squares, square_pairs, alone)
+
+    def sizes(self, directions: int) -> tuple[int, int]:
+        """In how many directions a class, and a client's class, varies more: 0 where it does not.
+
+        Of two samples with the covariance S, E (r's)^2 = tr S^2, which is larger by (1 + q) share^2
+        / f where a share of the variance lies in f random directions.
+        """
+        P, s = float(self.pairs.sum()), self.by_class.shape[1]
+        if not s or not P:
+            return 0, 0
+        total = self.by_class.sum(0)
+        classes2 = float(np.sum(self.by_class**2))
+        class_pairs = float(np.sum(self.pairs**2))
+        unit = (float(np.trace(total)) / P) ** 2 / s
+        among = [
+            (float(np.sum(total**2)) - classes2, P**2 - class_pairs),
+            (classes2 - self.squares, class_pairs - self.square_pairs),
+            (self.squares - self.alone, self.square_pairs - P),
+        ]
+        found, level = [], None
+        for top, below in among:
+            if below <= 0:
+                found.append(0)
+                continue
+            value = top / below / max(unit, 1e-300)
+            excess = value - (1.0 if level is None else level)
+            level = value if level is None else max(value, level)
+            f = SHAPED**2 * (s + 1) / max(excess, 1e-9)
+            found.append(max(round(f), 1) if f < min(directions, MOST_SHAPED) else 0)
+        return found[1], found[2]
+
+
+@dataclass(frozen=True, eq=False)
 class EffectSums:
     """Sums over clients that say how their classes' means vary, in turned coordinates.
 
     crossed, pairs: products of two classes' means of one client, (d, d), and how many. squares:
     those of one with itself, weighted by its samples, (d, d); weight, free, sampling: of these.
+    kinds, kind_sums: the same by class along the class means, (K, r, r) or none; free, sampling and
+    clients, (3, K).
     by_client: what the traces per direction are ratios of, (clients, 4): traces may be below 0 by
     chance.
     """
@@ -583,24 +855,43 @@ class EffectSums:
     weight: float
     free: float
     sampling: float
+    kinds: Array
+    kind_sums: Array
     by_client: Array
 
-    def factors(self, frame: Frame) -> tuple[Array, Array]:
-        """Of the covariances of common effects, and of those by class.
+    def factors(self, frame: Frame) -> tuple[Array, Array, Array]:
+        """Of the covariances of common effects, of those by class, and of the latter for each class
+        along the class means, (K, r, r): a class is moved towards those that it is mistaken for.
 
         Products of two classes' means of one client have the mean S_a; squares of one have S_a +
         S_b and what sampling adds.
         """
-        empty = np.zeros((len(self.crossed), 0))
+        r = frame.rank
+        empty, none = np.zeros((len(self.crossed), 0)), np.zeros((0, r, r))
         if self.weight == 0:
-            return empty, empty
+            return empty, empty, none
         S_a = self.crossed / max(self.pairs, 1.0)
         S = (self.squares - frame.within * self.sampling) / self.free
         a = float(np.trace(S_a)) if self.pairs else 0.0
         b = float(np.trace(S)) - max(a, 0.0)
         common = factor_covariance(S_a) if a > 0 else empty
-        own = factor_covariance(S - (S_a if a > 0 else 0.0), b) if b > 0 else empty
-        return common, own
+        if b <= 0:
+            return common, empty, none
+        S_b = S - (S_a if a > 0 else 0.0)
+        own = factor_covariance(S_b, b)
+        if not frame.has_kinds:
+            return common, own, none
+        free, sampling, cells = self.kind_sums
+        trust = cells / (cells + r)  # in a class's own covariance, of r unknowns a direction
+        shared = (own @ own.T)[:r, :r]
+        by_kind = np.zeros((len(cells), r, r))
+        for kind in np.flatnonzero(free > 0):
+            found = self.kinds[kind] - frame.within[:r, :r] * sampling[kind]
+            found = found / free[kind] - (S_a[:r, :r] if a > 0 else 0.0)
+            found = trust[kind] * found + (1 - trust[kind]) * shared
+            factor = factor_covariance(found)
+            by_kind[kind, :, : factor.shape[1]] = factor
+        return common, own, by_kind
 
 
 def add_effects(parts: Sequence[EffectSums]) -> EffectSums:
@@ -636,17 +927,19 @@ class CellMeans:
     @property
     def sums(self) -> ClassSums:
         """What clients send first."""
-        counts = np.zeros(self.classes)
+        counts, squares = np.zeros((2, self.classes))
         np.add.at(counts, self.code, self.sizes)
+        np.add.at(squares, self.code, self.sizes**2)
         totals = np.zeros((self.classes, self.means.shape[1]))
         np.add.at(totals, self.code, self.sizes[:, None] * self.means)
         between = self.means.T @ (self.sizes[:, None] * self.means)
-        return ClassSums(counts, totals, self.within, between, float(len(self.sizes)))
+        return ClassSums(counts, squares, totals, self.within, between, float(len(self.sizes)))
 
     def measure_effects(self, frame: Frame, clients: int) -> EffectSums:
         """How the means of clients' classes lie about those of all."""
         D = (self.means - frame.mean - frame.class_means[self.code]) @ frame.turn
         d = D.shape[1]
+        r, K = frame.rank, self.classes
         of_client = csr_array(
             (np.ones(len(D)), (self.client, np.arange(len(D)))), shape=(clients, len(D))
         )
@@ -665,6 +958,12 @@ class CellMeans:
             ],
             axis=1,
         )
+        kinds, kind_sums = np.zeros((K if frame.has_kinds else 0, r, r)), np.zeros((3, K))
+        for kind in np.unique(self.code) if frame.has_kinds else ():
+            rows = self.code == kind
+            kinds[kind] = (weight[rows, None] * D[rows, :r]).T @ D[rows, :r]
+        for place, values in enumerate((weight * free, weight * free / self.sizes, weight > 0)):
+            np.add.at(kind_sums[place], self.code, values)
         return EffectSums(
             total.T @ total - D.T @ D,
             float(np.sum(cells * (cells - 1))),
@@ -672,6 +971,8 @@ class CellMeans:
             float(weight.sum()),
             float(weight @ free),
             float(np.sum(weight * free / self.sizes)),
+            kinds,
+            kind_sums,
             by_client,
         )
 
@@ -696,20 +997,32 @@ class NumberLaws:
     def draw(
         self, clients: int, sizes: NDArray[np.intp], seed: int, scales: Scales
     ) -> tuple[Rows, Array, Owner, NDArray[np.int8]]:
-        """Features, labels, owners and splits; sizes: (clients, 3)."""
+        """Features, labels, owners and splits; sizes: (clients, 3).
+
+        Every split has random numbers of its own: held-out samples stay the same where only the
+        number of training samples changes, so that chance does not bend a curve over it.
+        """
         owner = np.repeat(np.arange(clients), sizes.sum(1))
         split = np.repeat(np.tile(np.arange(3, dtype=np.int8), clients), sizes.ravel())
+
+        def draw_normal(role: int, width: int) -> Array:
+            drawn = np.empty((len(owner), width))
+            for part in range(3):
+                rows = split == part
+                rng = seeded_generator(seed, role, part)
+                drawn[rows] = rng.standard_normal((int(rows.sum()), width))
+            return drawn
+
         rng = seeded_generator(seed, COORDINATES)
         level = rng.standard_normal((clients, self.between.shape[1])) @ self.between.T
-        noise = rng.standard_normal((len(owner), self.within.shape[1])) @ self.within.T
+        noise = draw_normal(COORDINATES, self.within.shape[1]) @ self.within.T
         x = self.mean + level[owner] + scales.rest * noise
         rng = seeded_generator(seed, EFFECTS)
         shift = rng.standard_normal((clients, *self.theta.shape))
         theta = self.theta + scales.effects * np.sqrt(self.variances)[:, None] * shift
         rows = np.column_stack([x, np.ones(len(x))]) if self.intercept else x
-        rng = seeded_generator(seed, REST)
         labels = np.einsum("np,npk->nk", rows, theta[owner])
-        return x, labels + self.noise * rng.standard_normal(labels.shape), owner, split
+        return x, labels + self.noise * draw_normal(REST, labels.shape[1]), owner, split
 
 
 def estimate_number_laws(

@@ -36,9 +36,11 @@ from fedasym.results import ACCURACY, LOSS, Metric, Result
 
 AXES = ("samples", "clients", "alpha")
 UNITS = {"samples": "training samples a client", "clients": "clients", "alpha": "Dirichlet alpha"}
-HELD = 20  # validation samples of a drawn client, and as many for test
+HELD = 20  # validation samples of a drawn client, and as many for test, at least
+TESTED = 10_000  # test samples of a draw where labels are numbers: squares of errors vary more
 DRAWS = 3
 MOST_EARLIER = 200  # clients that make the shared model of newcomers
+MOST_DRAWN = 5000  # clients, where there are more
 NEWCOMERS = 40  # clients that come after the shared model was made
 FEW = 5  # samples of a newcomer
 SURE = 1.96
@@ -231,8 +233,8 @@ def what_if(
                 for draw in range(rounds):
                     if progress is not None:
                         progress(done / total, f"{quantity} {value:g}")
-                    told: dict[str, Any] = {quantity: value}
-                    drawn = double.draw(**told, held=HELD, seed=seed + draw)
+                    told: dict[str, Any] = {"clients": drawn_clients(double), quantity: value}
+                    drawn = double.draw(**told, held=count_held(double, told), seed=seed + draw)
                     board = board_of(drawn)
                     scores.append(np.stack([board.score(each) for each in chosen]))
                     done += 1
@@ -241,19 +243,31 @@ def what_if(
     if progress is not None:
         progress(1.0, "newcomers")
     m = plural(len(double.sizes), "client")
+    few = drawn_clients(double)
+    m += "" if few == len(double.sizes) else f" ({few:,} drawn at a time)"
     title = f"What if · {m} of {present['samples']:g} training samples today · least-squares heads"
     metric = LOSS if double.classes is None else ACCURACY
     return WhatIf(tuple(points), present, newcomer, metric, title)
+
+
+def count_held(double: Double, told: Mapping[str, Any]) -> int:
+    """Validation samples of a drawn client, and as many for test."""
+    return HELD if double.classes is not None else max(HELD, -(-TESTED // int(told["clients"])))
+
+
+def drawn_clients(double: Double) -> int:
+    """How many clients are drawn at a time where their number is as it is."""
+    return min(len(double.sizes), MOST_DRAWN)
 
 
 def default_axes(present: Mapping[str, float]) -> dict[str, list[float]]:
     """From a quarter of the samples to four times as many, and half to twice the clients."""
     n, m = present["samples"], present["clients"]
     samples = [max(round(n * factor), 2) for factor in (0.25, 0.5, 1, 2, 4)]
-    return {
-        "samples": list(dict.fromkeys(map(float, samples))),
-        "clients": [float(max(round(m * factor), 4)) for factor in (0.5, 1, 2)],
-    }
+    found = {"samples": list(dict.fromkeys(map(float, samples)))}
+    if m > MOST_DRAWN:  # more of them make no other shared model
+        return found
+    return found | {"clients": [float(max(round(m * factor), 4)) for factor in (0.5, 1, 2)]}
 
 
 def check_vary(vary: Any, double: Double) -> dict[str, list[float]]:
@@ -277,6 +291,11 @@ def check_vary(vary: Any, double: Double) -> dict[str, list[float]]:
         else:
             least = 2 if name == "samples" else 4
             values = [float(whole(f"vary {name}", each, least)) for each in listed]
+            if name == "clients" and max(values) > 2 * MOST_DRAWN:
+                raise InvalidInput(
+                    f"vary clients has {max(values):,.0f}: at most {2 * MOST_DRAWN:,} are drawn,"
+                    " and more make no other shared model; give fewer"
+                )
         found[name] = sorted(dict.fromkeys(values))
     return found
 

@@ -13,6 +13,7 @@ from fedasym.advisor.wording import (
     NO_FINITE_ERROR,
     class_sentence,
     count_verdicts,
+    proof_heading,
     regression_sentence,
     scored_sentence,
 )
@@ -92,7 +93,7 @@ def advice_page(advice: Advice) -> str:
     clients = describe_gainers(advice) if advice.clients else None
     gain = None if advice.gain is None else describe_parts(advice.gain)
     other = None if advice.what_if is None else describe_what_if(advice.what_if)
-    doubts, check = Heading("doubts", "Doubts"), Heading("check", "To prove this wrong")
+    doubts, check = Heading("doubts", "Doubts"), Heading("check", proof_heading(advice))
     columns = Heading("columns", "The columns") if advice.columns else None
     held = [answer.expected, answer.estimates, doubts, clients, gain, check, columns, other]
     context = {
@@ -105,6 +106,7 @@ def advice_page(advice: Advice) -> str:
         "doubts": [str(doubt) for doubt in advice.doubts],
         "clients": clients,
         "gain": gain,
+        "check": check.title,
         "confirm": str(advice.confirm),
         "snippet": advice.confirm.snippet or None,
         "columns": advice.columns.replace("\n", ". ", 1) if advice.columns else None,

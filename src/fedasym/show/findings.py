@@ -10,10 +10,9 @@ import numpy as np
 from markupsafe import Markup
 
 from fedasym.algorithms.registry import SHARES
-from fedasym.core.numbers import Array, number
+from fedasym.core.numbers import Array, join_with_and, number
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import SEEDS, SPLITS
-from fedasym.experiments.reproduction import join_with_and
 from fedasym.experiments.results import SWEEPS, describe_rules
 from fedasym.show.figures import embed
 from fedasym.show.figures.classes import bin_edges, draw_histogram

@@ -37,7 +37,7 @@ from fedasym.algorithms.registry import REGISTRY, USUAL_PENALTY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, map_blocks
-from fedasym.data.splits import START, mix_hash
+from fedasym.data.splits import START, Integers, Words, mix_hash
 from fedasym.exact.clients import append_ones
 from fedasym.exact.outputs import GramSums, group_by_angle
 from fedasym.training.settings import Protocol, Settings
@@ -131,7 +131,15 @@ def stable_steps(
 
     ridge: of the inner problem that `inner_step` is for; None: pFedMe's usual one.
     """
-    L = curvature(federation, intercept, batch)
+    return steps_below(curvature(federation, intercept, batch), ridge)
+
+
+def steps_below(L: float, ridge: float | None) -> dict[str, float]:
+    """Steps that a curvature allows, none above the paper's.
+
+    >>> steps_below(23.0, ridge=0.1)
+    {'server_step': 0.043, 'local_step': 0.043, 'inner_step': 0.043}
+    """
     beside = {"inner_step": USUAL_PENALTY if ridge is None else ridge}  # the penalty's curvature
     return {
         name: stable_step(L + beside.get(name, 0.0), most) for name, most in PAPER_STEPS.items()
@@ -367,18 +375,29 @@ def cluster_starts(
     of clients whose gradients point the same way.
     """
     W = np.asarray(first_head(federation, protocol, seed, np.float64))
-    order = np.argsort(mix_hash(seed, START, federation.identities), kind="stable")
     counts = federation.counts("train")
-    asked = federation.take(order[counts[order] > 0][:ASKED])
+    asked = federation.take(choose_asked(seed, federation.identities, counts))
+    steepest = curvature(federation, protocol.intercept, int(counts.max()))
+    return start_clusters(W, first_gradients(W, asked, protocol), steepest, clusters)
+
+
+def choose_asked(seed: int, identities: Words, counts: Integers) -> NDArray[np.intp]:
+    """The clients whose gradients tell clusters apart, by their places, in the order of hashes."""
+    order = np.argsort(mix_hash(seed, START, identities), kind="stable")
+    return np.asarray(order[counts[order] > 0][:ASKED])
+
+
+def first_gradients(W: Head, asked: Federation, protocol: Protocol) -> Array:
+    """Each client's mean gradient at the first shared model, a row for each."""
     told = (protocol.intercept, protocol.count_padding, np.float64)
-    gradients = np.stack(
-        [
-            gradient(W, batch_of(asked, asked.rows(name, "train"), *told)).ravel()
-            for name in asked.clients
-        ]
-    )
-    groups = group_by_angle(gradients - gradients.mean(0), min(clusters, len(asked)))
-    step = stable_step(curvature(federation, protocol.intercept, int(counts.max())))
+    rows = (asked.rows(name, "train") for name in asked.clients)
+    return np.stack([gradient(W, batch_of(asked, each, *told)).ravel() for each in rows])
+
+
+def start_clusters(W: Head, gradients: Array, steepest: float, clusters: int) -> list[Array]:
+    """A step from W for each group of gradients; steepest: the clients' largest curvature."""
+    groups = group_by_angle(gradients - gradients.mean(0), min(clusters, len(gradients)))
     means = [gradients[groups == place].mean(0) for place in range(groups.max() + 1)]
     means += [gradients[place % len(gradients)] for place in range(clusters - len(means))]
-    return [W - step * mean.reshape(W.shape) for mean in means]
+    step = stable_step(steepest)
+    return [np.asarray(W - step * mean.reshape(W.shape), np.float64) for mean in means]

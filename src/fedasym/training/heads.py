@@ -18,11 +18,12 @@ at the other. Points are trees of arrays, combined by `blend`.
 
 from __future__ import annotations
 
+import os
 import typing
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
-from functools import partial
+from functools import cache, partial
 from itertools import pairwise
 from typing import Any, NamedTuple
 from weakref import WeakKeyDictionary
@@ -31,8 +32,10 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import Array, device_put, lax
+from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from numpy.typing import NDArray
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
 from fedasym.data.shards import BLOCK_BYTES, ShardedFederation
 from fedasym.training.settings import Protocol
@@ -384,9 +387,37 @@ def stack_splits(
 
 
 def put_on_device(array: NDArray[Any]) -> Array:
-    """An array of the host where programs find it; `jnp.asarray` compiles one for every shape."""
-    placed: Array = device_put(array)
+    """An array of the host where programs find it, on every device where there are several;
+    `jnp.asarray` compiles a program for every shape.
+    """
+    mesh = device_mesh()
+    placed: Array = device_put(array, None if mesh is None else NamedSharding(mesh, EVERYWHERE))
     return placed
+
+
+DEVICES = "devices"  # the axis of the mesh
+EVERYWHERE = PartitionSpec()
+
+
+@cache
+def device_mesh() -> Mesh | None:
+    """The devices that share the work: so many as the variable FEDASYM_DEVICES says, or "all"; None
+    where it is one, as by default.
+    """
+    told, devices = os.environ.get("FEDASYM_DEVICES", "1"), jax.local_devices()
+    if told != "all" and not (told.isdigit() and 1 <= int(told) <= len(devices)):
+        raise InvalidInput(
+            f"FEDASYM_DEVICES is {told!r}: it must be 'all' or from 1 to the {len(devices)} devices"
+            " that JAX finds"
+        )
+    chosen = devices if told == "all" else devices[: int(told)]
+    return Mesh(np.array(chosen), (DEVICES,)) if len(chosen) > 1 else None
+
+
+def whole_share(count: int) -> int:
+    """So many, or the few more that give each of several devices the same number."""
+    mesh = device_mesh()
+    return count if mesh is None else -(-count // mesh.size) * mesh.size
 
 
 def own_rows(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> Array | None:

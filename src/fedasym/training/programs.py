@@ -7,20 +7,25 @@ makes its own model of the shared one and is tested.
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
 from jax import Array, lax
+from jax.sharding import Mesh, PartitionSpec
 
 from fedasym.algorithms.stages import ServerStage
 from fedasym.training.heads import (
+    DEVICES,
+    EVERYWHERE,
     Coordinates,
     Matrix,
     Packed,
     Point,
     Space,
+    device_mesh,
     flat_labels,
     flat_rows,
     mask_filling,
@@ -155,6 +160,10 @@ def advance(
     (rounds, seeds, cohort, steps, batches a step, batch); rates (configurations,). The number of
     rounds is data: one program serves any.
     """
+    mesh = device_mesh()
+    if mesh is not None and not program.divided and state[0].shape[1] % mesh.size == 0:
+        told = (drawn, slots, rows, shares, rates, first, count, noise)
+        return advance_divided(program, mesh, data, state, *told)
 
     def one_round(i: Array, state: Any) -> Any:
         shared, diverged, memory, clips = state
@@ -194,6 +203,31 @@ def join_round(
     told = (shared, memory, clips, slots, shares, added, found)
     moved, memory, clips = vectorise(one, *told)
     return moved, mark_diverged(moved, diverged, round_), memory, clips
+
+
+def advance_divided(
+    program: Program,
+    mesh: Mesh,
+    data: Packed,
+    state: tuple[Array, Array, Memory | None, Clips | None],
+    *told: Any,
+) -> Any:
+    """`advance` with the configurations dealt out to several devices, each of which has all data;
+    told: the arguments after these.
+    """
+    mine = PartitionSpec(None, DEVICES)
+    memory = None if state[2] is None else Memory(mine, mine, EVERYWHERE)
+    states = (mine, mine, memory, None if state[3] is None else mine)
+    specs = [None if each is None else EVERYWHERE for each in told]
+    specs[4] = PartitionSpec(DEVICES)  # of the rates
+
+    def each(data: Packed, state: Any, *told: Any) -> Any:
+        return advance.__wrapped__(replace(program, divided=True), data, state, *told)
+
+    spread = jax.shard_map(
+        each, mesh=mesh, in_specs=(EVERYWHERE, states, *specs), out_specs=states, check_vma=False
+    )
+    return spread(data, state, *told)
 
 
 def advance_round(
@@ -385,6 +419,10 @@ def personalise(
     with training as a third side in regression. scored: (corrections,) numbers of the program's
     correction; the result has then one more axis, the plain scores first.
     """
+    mesh = device_mesh()
+    if mesh is not None and not program.divided and members.shape[-1] % mesh.size == 0:
+        told = (members, rows, rates, stops, scored, common)
+        return personalise_divided(program, mesh, data, shared, *told)
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
     def of_seed(shared: Array, members: Array, rows: Array, common: Any) -> Array:
@@ -405,6 +443,29 @@ def personalise(
             common,
         )
     return vectorise(of_seed, shared, members, rows, common)
+
+
+def personalise_divided(
+    program: Program, mesh: Mesh, data: Packed, shared: Array, members: Array, *told: Any
+) -> Array:
+    """`personalise` with the clients dealt out to several devices; told: the arguments after."""
+    second = PartitionSpec(None, DEVICES)
+    specs = [None if each is None else EVERYWHERE for each in told]
+    specs[0] = second  # of the rows
+
+    def each(*given: Any) -> Array:
+        found: Array = personalise.__wrapped__(replace(program, divided=True), *given)
+        return found
+
+    here = second if members.ndim == 2 else PartitionSpec(DEVICES)
+    spread: Callable[..., Array] = jax.shard_map(
+        each,
+        mesh=mesh,
+        in_specs=(EVERYWHERE, EVERYWHERE, here, *specs),
+        out_specs=second,
+        check_vma=False,
+    )
+    return spread(data, shared, members, *told)
 
 
 def one_client(

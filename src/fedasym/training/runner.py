@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
@@ -24,10 +25,13 @@ from fedasym.training.heads import (
     Block,
     DiskLoader,
     Loader,
+    MemoryLoader,
     Packed,
+    numbers_as,
     open_loader,
     padded_size,
     put_on_device,
+    whole_share,
 )
 from fedasym.training.plans import (
     COPIES,
@@ -757,7 +761,7 @@ class Tester:
             ROWS / (4 * walk.steps * batch * seeds),
             PIECE[work.machine.together] / products,
         )
-        return count_fitting(fits, 1, min(most, self.schedule.loader.tested_together))
+        return whole_share(count_fitting(fits, 1, min(most, self.schedule.loader.tested_together)))
 
     def rows(
         self,
@@ -838,6 +842,8 @@ class Runner:
         if keeps:
             each += work.bytes_per_output * work.features * count_kept(server, len(counts))
         at_a_time = count_fitting(work.machine.close, each, len(trajectories))
+        if at_a_time > 1:  # configurations are dealt out to several devices
+            at_a_time = whole_share(at_a_time)
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
         schedule = Schedule(work, server, backend.loader, [draw.seed for draw in self.draws], seeds)
         tester = Tester(work, schedule, backend)
@@ -848,6 +854,26 @@ class Runner:
                     self.solve(tester, slab)
                 else:
                     self.follow(program, tester, slab, backend)
+
+    def test_aside(self, tester: Tester, *told: Any) -> Collect:
+        """The first test in another thread, of clients in memory: its programs are compiled beside
+        those of the first rounds.
+        """
+        if not isinstance(tester.schedule.loader, MemoryLoader):
+            return tester.dispatch(*told)
+
+        def dispatch() -> Collect:
+            with numbers_as(self.work.asked):  # of this thread
+                return tester.dispatch(*told)
+
+        pool = ThreadPoolExecutor(1)
+        waiting = pool.submit(dispatch)
+        pool.shutdown(wait=False)
+
+        def collect(outcomes: list[list[RunOutcome]]) -> None:
+            waiting.result()(outcomes)
+
+        return collect
 
     def solve(self, tester: Tester, slab: Slab) -> None:
         """Trajectories whose shared model one round finds, from sums of products."""
@@ -895,7 +921,7 @@ class Runner:
         mine = [self.outcomes[job][seed] for job, seed in slab.places]
         reached, state = backend.resume((shared, diverged, memory, clips), mine)
         collect: Collect = (
-            tester.dispatch(slab, shared, diverged, (0,), memory, clips)
+            self.test_aside(tester, slab, shared, diverged, (0,), memory, clips)
             if 0 in server.evaluated and reached == 0
             else collect_nothing
         )

@@ -384,6 +384,7 @@ class Program:
     personal: bool = False  # a client stage: what moves is a client's own model
     correction: ScoreStage | None = None  # what is added to tested outputs, without its rates
     server: ServerStage | None = None  # which says where clients begin, if not at the shared model
+    divided: bool = False  # whether this is what one of several devices has to do
 
 
 def bound_stage(program: Program, rates: Rates) -> ServerStage:

@@ -381,8 +381,8 @@ def compute_histories(
 
     with numbers_as(precision) as models:
         features = precision if precision == SHORT else models
-        told = (protocol, models, features, default_device(), form, splits, report, precision)
-        work = RunWork(federation, *told)
+        told = (default_device(), form, splits, report, precision)
+        work = RunWork(federation, protocol, models, features, *told)
         draws = [Draw(seed, place) for place in range(max(len(splits), 1)) for seed in seeds]
         total = count_steps(tree, work, len(draws))
         runner = Runner(work, tree, len(jobs), draws)

@@ -158,38 +158,57 @@ class DirectedClients:
     federation: Federation
     scaling: Head
 
+    @classmethod
+    def of(cls, algorithm: Algorithm, federation: Federation, scaling: Head) -> DirectedClients:
+        """The clients scaled by T, and the algorithm with a plain ridge."""
+        plain = algorithm.personalise.plain_stage
+        assert plain is not None
+        kind = federation.features.dtype
+        scaled = (federation.features @ scaling.astype(kind)).astype(kind)
+        return cls(
+            replace(algorithm, personalise=plain), replace(federation, features=scaled), scaling
+        )
+
     def restore(self, head: Head) -> Head:
         """A head for features as they are; the intercept, if there is one, stays."""
-        return self._multiply(self.scaling, head)
+        return turn_head(self.scaling, head)
 
     def turn(self, head: Head) -> Head:
         """A head for the scaled features, of one for features as they are."""
-        return self._multiply(np.linalg.inv(self.scaling), head)
+        return turn_head(np.linalg.inv(self.scaling), head)
 
-    def _multiply(self, matrix: Head, head: Head) -> Head:
-        d = len(matrix)
-        turned = np.concatenate([matrix @ np.asarray(head[:d], float), head[d:]])
-        return turned.astype(head.dtype)
+
+def turn_head(matrix: Head, head: Head) -> Head:
+    """A matrix times a head's weights; the intercept, if there is one, stays."""
+    d = len(matrix)
+    turned = np.concatenate([matrix @ np.asarray(head[:d], float), head[d:]])
+    return turned.astype(head.dtype)
 
 
 def scale_by_direction(
     algorithm: Algorithm, federation: Federation, settings: Settings, intercept: bool
 ) -> DirectedClients | None:
-    """The clients on which an algorithm's ridge by direction is a plain one; None: it has none.
-
-    The covariance is within clients where heads have an intercept, and of training and validation
-    samples alike: however these are dealt out, it is the same.
-    """
-    plain = algorithm.personalise.plain_stage
-    if plain is None:
+    """The clients on which an algorithm's ridge by direction is a plain one; None: it has none."""
+    if algorithm.personalise.plain_stage is None:
         return None
+    total = sum_moments(algorithm, federation, intercept)
+    return DirectedClients.of(algorithm, federation, find_scaling(algorithm, settings, total))
+
+
+def sum_moments(algorithm: Algorithm, federation: Federation, intercept: bool) -> Head:
+    """The sums of products of features by which a ridge by direction scales them.
+
+    They are within clients where heads have an intercept, and of training and validation samples
+    alike: however these are dealt out, it is the same.
+    """
     if federation.personal is not None and not federation.personal.all():
         raise InvalidInput(
             f"{algorithm.name} scales all features together, and some features' weights are the"
             " same for all clients here: train rtfa, or let all weights be personal"
         )
     check_in_memory(federation, f"{algorithm.name} scales all features")
-    d, total = federation.dimension, 0.0
+    d = federation.dimension
+    total = np.zeros((d, d))
     for name in federation.clients:
         rows = federation.rows(name)
         rows = rows[federation.split[rows] != TEST]
@@ -197,14 +216,13 @@ def scale_by_direction(
         X = X.reshape(-1, d) if federation.mask is None else X[federation.mask[rows]]
         X = X - X.mean(axis=0) if intercept and len(X) else X
         total = total + X.T @ X
+    return total
+
+
+def find_scaling(algorithm: Algorithm, settings: Settings, total: Head) -> NDArray[np.float64]:
+    """T of these sums of products, by the setting `power`."""
     power = dict(settings.own).get("power", default_of(algorithm, "power"))
-    T = covariance_powers(np.asarray(total))(float(power))
-    features = (federation.features @ T.astype(federation.features.dtype)).astype(
-        federation.features.dtype
-    )
-    return DirectedClients(
-        replace(algorithm, personalise=plain), replace(federation, features=features), T
-    )
+    return covariance_powers(np.asarray(total, np.float64))(float(power))
 
 
 def add_share(total: Any, share: float, sent: Any) -> Any:

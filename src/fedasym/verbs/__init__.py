@@ -20,9 +20,9 @@ from fedasym.algorithms import Algorithm
 from fedasym.algorithms.methods import MAML_STEP
 from fedasym.algorithms.registry import asks_for_all, equality_notes
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
-from fedasym.core.numbers import Array, flag, floats, one_float, whole
+from fedasym.core.numbers import Array, flag, floats, join_with_and, one_float, whole
 from fedasym.core.privacy import Privacy
-from fedasym.results import Accuracy, Comparison, Metric, Risk, Scores
+from fedasym.results import Accuracy, Comparison, Metric, Risk, Scores, percent
 from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
 
@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 FORMULA, SIMULATE = "formula", "simulate"  # by which a loss is found
 TASKS = {"regression": "fedasym.verbs.losses", "classification": "fedasym.verbs.accuracies"}
+# an aspect within this of 1 is near the threshold: the limit needs a dimension well above
+# (3/NEAR)^2 = 900
+NEAR = 0.1
 EITHER = "give a Population or a ClassPopulation"
 Names = Iterable[str | Algorithm] | str | Algorithm | None
 
@@ -317,7 +320,9 @@ def clusters(
 
     In the limit of large dimension clients find their cluster without fail, as losses differ by
     more than their noise: a cluster is a population of its own, of clients/count clients and with
-    the radius that is left within it. Clients of a cluster count as independent for the pooled row.
+    the radius that is left within it. The radius is that about the centre of all clients, the mean
+    of the clusters' centres, as `fa.advise` estimates it: it is all that a model for everyone
+    knows of clusters.
 
     between: the share of radius^2 that cluster centres have; one number, or one for each count.
 
@@ -373,11 +378,12 @@ def collect(
     for algorithm in chosen:
         try:
             rows[algorithm.name] = answer(algorithm)
-        except InvalidInput as reason:
-            if not optional or not isinstance(reason, NoFormula | MissingNorm):
-                raise type(reason)(f"{algorithm.name}: {reason}") from None
-            missing.setdefault(str(reason), []).append(algorithm.name)
-    notes = [f"Left out {' and '.join(names)}: {reason}." for reason, names in missing.items()]
+        except InvalidInput as refusal:
+            reason = str(refusal).removeprefix(f"{algorithm.name}: ")
+            if not optional or not isinstance(refusal, NoFormula | MissingNorm):
+                raise type(refusal)(f"{algorithm.name}: {reason}") from None
+            missing.setdefault(reason, []).append(algorithm.name)
+    notes = [f"Left out {join_with_and(names)}: {reason}." for reason, names in missing.items()]
     if not rows:
         raise NoFormula(" ".join(notes))
     notes += equality_notes(each for each in chosen if each.name in rows)
@@ -543,3 +549,42 @@ def check_times(wanted: ArrayLike, *, whole: bool, endless: bool) -> Array:
         )
         raise InvalidInput(f"{name} is {wanted!r}: give a list of {kind}{hint}")
     return at
+
+
+def sharing_verdict(table: Comparison[Risk] | Comparison[Accuracy]) -> str:
+    """Whether learning together pays, ridge against ridge."""
+    metric = table.metric
+    together, alone = (float(getattr(table[name], metric.name)) for name in ("rtfa", "local_ridge"))
+    one, other = (percent(each) if metric.share else f"{each:.4g}" for each in (together, alone))
+    if metric.equal(np.array(together), np.array(alone)):
+        return f"Sharing neither pays nor hurts: rtfa and local_ridge both have {one}."
+    told = f"rtfa {one} against local_ridge {other}"
+    if not metric.better(together, alone):
+        return f"Sharing does not pay: {told}."
+    return (
+        f"Sharing pays: {told}."
+        if metric.share
+        else f"Sharing pays: {told}, {1 - together / alone:.0%} less."
+    )
+
+
+def clients_text(count: Array | None, member: bool) -> str:
+    """The number of clients in words."""
+    if count is None:
+        return "infinitely many clients"
+    many = f"{count[0]:g}" if np.all(count == count[0]) else f"{count.min():g} to {count.max():g}"
+    return (
+        f"{many} client{'' if many == '1' else 's'}, seen by"
+        f" {'a member' if member else 'a new client'}"
+    )
+
+
+def threshold_note(ratio: str, meaning: str, off: Array) -> str:
+    """One sentence on being near a threshold."""
+    least = float(off.min())
+    needed = f"well above {(3 / least) ** 2:,.0f}" if least > 1e-6 else "enormous"
+    where = "part of the grid has " if off.size > 1 else ""
+    return (
+        f"Near a threshold: {where}{ratio} {'is ' if not where else ''}within {least:.2g} of 1,"
+        f" where {meaning}; finite sizes deviate from the limit unless the dimension is {needed}."
+    )

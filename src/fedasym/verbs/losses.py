@@ -15,8 +15,17 @@ from fedasym.algorithms.registry import KEEP, resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats
 from fedasym.results import LOSS, Comparison, Metric, Risk
-from fedasym.theory import RiskAtRidge, Worlds, best_ridge, centre_energy, flatten, stage_limit
+from fedasym.theory import (
+    CRITICAL,
+    RiskAtRidge,
+    Worlds,
+    best_ridge,
+    centre_energy,
+    flatten,
+    stage_limit,
+)
 from fedasym.verbs import (
+    NEAR,
     SIMULATE,
     LearningTask,
     Names,
@@ -25,12 +34,15 @@ from fedasym.verbs import (
     box,
     check_step_size,
     check_times,
+    clients_text,
     collect,
     joint_shape,
     plain_form,
     ridge_of,
+    sharing_verdict,
+    threshold_note,
 )
-from fedasym.verbs.verdicts import clients_text, loss_verdicts, thresholds
+from fedasym.verbs.regimes import noise_threshold
 from fedasym.worlds import Population, check_clients
 
 if TYPE_CHECKING:
@@ -555,3 +567,87 @@ def read_loss_times(walk: TuningRequest, high: float, step: float | None, world:
         for gamma in np.unique(world.gamma):
             check_stable(DescentFilter(at, step), float(gamma), world.spectrum)
     return at
+
+
+def loss_verdicts(table: Comparison[Risk]) -> list[str]:
+    """The sentences for a single world; none for a grid."""
+    if table.stack().ndim != 1:
+        return []
+    lines = []
+    world, count = table.world, table.clients
+    ratio = (
+        0.0
+        if count is None
+        else float(np.asarray(world.aspect)) * world.spectrum.rank / float(count[0])
+    )
+    if abs(ratio - 1) < CRITICAL:
+        lines.append(
+            "All samples together just match the unknowns: the shared model's error has no bound."
+        )
+    elif ratio > 1 and table.member:
+        lines.append(
+            "All samples together are fewer than the unknowns: the shared model interpolates every"
+            " member's samples, so all methods that share agree on members."
+        )
+    elif {"ftfa", "fedavg"} <= set(table):
+        lines.append(tuning_of_losses(table))
+    if {"rtfa", "local_ridge"} <= set(table):
+        lines.append(sharing_verdict(table))
+    if (
+        count is not None
+        and {"maml", "ftfa"} <= set(table)
+        and table["maml"].loss > float(table["ftfa"].loss) * (1 + LOSS.tie)
+    ):
+        lines.append(
+            "MAML's step is too large here: it loses to ftfa; a smaller maml_step would do better."
+        )
+    if "rtfa" in table and (ridge := table["rtfa"].ridge) is not None and float(ridge) < 0:
+        lines.append(
+            f"The best ridge is negative ({float(ridge):.4g}): the displacement lies along strong"
+            " features, so even the interpolant shrinks too much; where a penalty must not be"
+            " negative, ridge 0 (ftfa) is the best."
+        )
+    return lines
+
+
+def tuning_of_losses(table: Comparison[Risk]) -> str:
+    """Whether fine-tuning pays, with its noise threshold, and what ridge adds."""
+    fedavg, ftfa = float(table["fedavg"].loss), float(table["ftfa"].loss)
+    edge = ""
+    tie = ftfa == fedavg or abs(ftfa - fedavg) <= LOSS.tie * fedavg
+    if table.clients is None:
+        side = "at" if tie else "below" if ftfa < fedavg else "above"
+        edge = f", as the noise {float(np.asarray(table.world.noise)):g} is {side} the threshold "
+        edge += f"{float(noise_threshold(table.world)):.4g}"
+    if tie:
+        text = f"Fine-tuning neither pays nor hurts: ftfa and fedavg both have {fedavg:.4g}{edge}"
+    elif ftfa < fedavg:
+        text = f"Fine-tuning pays: ftfa {ftfa:.4g} against fedavg {fedavg:.4g}{edge}"
+    else:
+        text = f"Plain fine-tuning does not pay: ftfa {ftfa:.4g} against fedavg {fedavg:.4g}{edge}"
+    if "rtfa" in table and (rtfa := float(table["rtfa"].loss)) < fedavg:
+        text += (
+            f"; with ridge {float(table['rtfa'].ridge or 0):.4g} it cuts fedavg's loss by"
+            f" {1 - rtfa / fedavg:.0%}"
+        )
+    return text + "."
+
+
+def thresholds(aspect: Array, pooled: Array | None, stages: list[ClientStage]) -> list[str]:
+    """A sentence for each interpolation threshold that is near: a client's aspect = 1 and the
+    pooled aspect = 1.
+
+    Both count only the unknowns that samples can see.
+    """
+    near = []
+    if any(stage.linear_objective is Objective.OWN for stage in stages):
+        near.append(("aspect", "a client's samples just match its unknowns", np.abs(aspect - 1)))
+    if pooled is not None:
+        near.append(
+            (
+                "the pooled aspect",
+                "all samples together just match the unknowns",
+                np.abs(pooled - 1),
+            )
+        )
+    return [threshold_note(*each) for each in near if np.any(each[2] < NEAR)]

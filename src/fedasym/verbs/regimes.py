@@ -419,6 +419,7 @@ class PrivateCell(NamedTuple):
     local_steps: float
     server_step: float
     multiplier: float
+    ridge: float | None
 
 
 class Candidates(NamedTuple):
@@ -428,6 +429,27 @@ class Candidates(NamedTuple):
     cohort: Array
     local_steps: Array
     server_step: Array
+
+    @classmethod
+    def of_all(
+        cls,
+        rounds: ArrayLike,
+        cohort: ArrayLike | None,
+        local_steps: ArrayLike,
+        server_step: ArrayLike,
+    ) -> Candidates:
+        """Every combination of these."""
+        from fedasym.verbs.rounds import MOST_ROUNDS, read_plan_numbers
+
+        lists: Sequence[Array] = [
+            read_plan_numbers("rounds", rounds, 1, MOST_ROUNDS, integer=True).ravel(),
+            np.zeros(1)
+            if cohort is None
+            else read_plan_numbers("cohort", cohort, 1, np.inf, integer=True).ravel(),
+            read_plan_numbers("local_steps", local_steps, 1, np.inf, integer=True).ravel(),
+            read_plan_numbers("server_step", server_step, 0, np.inf, above=True).ravel(),
+        ]
+        return cls(*(np.array(each) for each in zip(*product(*lists), strict=True)))
 
     def of(self, clients: float) -> dict[str, Array]:
         """The settings of `rounds`, without those that ask for more clients than there are."""
@@ -482,10 +504,9 @@ def privacy_costs(
     [65, 19]
     """
     from fedasym.results.regimes import PrivacyCosts
-    from fedasym.verbs.rounds import MOST_ROUNDS, check_shared, read_plan_numbers
+    from fedasym.verbs.rounds import read_plan_numbers
 
     (chosen,) = resolve(algorithm, None, 0.1)
-    check_shared(chosen)
     if world.norm is None:
         raise MissingNorm("what clients reach alone depends on how far their optima are: give norm")
     if world.shape != ():
@@ -494,22 +515,14 @@ def privacy_costs(
     many = read_plan_numbers("clients", clients, 1, np.inf, integer=True).ravel()
     if not np.all(np.isfinite(many)):
         raise InvalidInput("clients is infinite: give a number, on which privacy depends")
-    lists: Sequence[Array] = [
-        read_plan_numbers("rounds", rounds, 1, MOST_ROUNDS, integer=True).ravel(),
-        np.zeros(1)
-        if cohort is None
-        else read_plan_numbers("cohort", cohort, 1, np.inf, integer=True).ravel(),
-        read_plan_numbers("local_steps", local_steps, 1, np.inf, integer=True).ravel(),
-        read_plan_numbers("server_step", server_step, 0, np.inf, above=True).ravel(),
-    ]
-    tried = Candidates(*(np.array(each) for each in zip(*product(*lists), strict=True)))
+    tried = Candidates.of_all(rounds, cohort, local_steps, server_step)
     search = RoundSearch(world, chosen, tried, dimension, delta, sampling)
     cells = [[search.find(e, m) for m in many] for e in budgets]
     plain = [search.find(None, m) for m in many]
     share = one_float(margin)
     if not 0 <= share < 1:
         raise InvalidInput(f"margin is {margin!r}: it must be at least 0 and below 1, such as 0.05")
-    alone = float(predict(world, [ALONE])[ALONE].loss)
+    alone = search.alone
     radius = [
         [equal_radius(world, chosen, cell, free) for cell, free in zip(row, plain, strict=True)]
         for row in cells
@@ -552,8 +565,16 @@ class RoundSearch:
         delta: float,
         sampling: Literal["poisson", "fixed"],
     ) -> None:
+        from fedasym.verbs.rounds import check_shared
+
+        check_shared(algorithm)
         self.world, self.algorithm, self.tried = world, algorithm, tried
         self.dimension, self.delta, self.sampling = dimension, delta, sampling
+
+    @property
+    def alone(self) -> float:
+        """The loss of clients that share nothing, which costs no privacy."""
+        return float(predict(self.world, [ALONE])[ALONE].loss)
 
     def find(self, epsilon: float | None, clients: float) -> PrivateCell:
         """The candidate with the least loss after its last round."""
@@ -583,6 +604,7 @@ class RoundSearch:
             float(told["local_steps"][at]),
             float(told["server_step"][at]),
             float(path.privacy["noise_multiplier"][at]) if budget else 0.0,
+            None if path.ridge is None else float(path.ridge[at, place]),
         )
 
     def count_clients(self, epsilon: float, target: float) -> float:

@@ -196,7 +196,8 @@ def rounds(
         raise NoFormula(
             "over rounds there are formulas for the squared loss alone: give a Population. That of"
             " least-squares heads on one-hot labels is one with the squares of radius, noise and"
-            " norm added up over the classes, and dimension times as many"
+            " norm added up over the classes, and dimension times as many; advice on classes has it"
+            " in population.squares"
         )
     (chosen,) = resolve(algorithm, ridge, maml_step)
     check_shared(chosen)
@@ -581,6 +582,16 @@ def find_floor(start: Start) -> Array:
     return np.where(np.isfinite(start.plan.clip), np.nan, np.where(grows, np.inf, floor))
 
 
+def largest_mixing(start: Start) -> float:
+    """The server's factor from which on the shared model's error grows, of a single setting."""
+    low, high = 0.0, float(start.plan.mixing[0])
+    while high - low > 1e-4 * high:
+        middle = (low + high) / 2
+        tried = replace(start, plan=replace(start.plan, mixing=np.array([middle])))
+        low, high = (middle, high) if np.isfinite(find_floor(tried)[0]) else (low, middle)
+    return low
+
+
 def personalise_energies(
     algorithm: Algorithm, start: Start, M: ErrorEnergies
 ) -> tuple[Array, Array, Array | None]:
@@ -724,7 +735,7 @@ def assemble_path(
         (),
         spent,
     )
-    return replace(result, notes=tuple(summarise_rounds(result, start, privacy)))
+    return replace(result, notes=tuple(summarise_rounds(result, algorithm, start, privacy)))
 
 
 def describe_rounds(world: Population, algorithm: Algorithm, given: dict[str, Array]) -> str:
@@ -752,7 +763,9 @@ def describe_rounds(world: Population, algorithm: Algorithm, given: dict[str, Ar
     return f"{world} · {algorithm.name} · {', '.join(parts)}"
 
 
-def summarise_rounds(result: Rounds, start: Start, privacy: Privacy | None) -> list[str]:
+def summarise_rounds(
+    result: Rounds, algorithm: Algorithm, start: Start, privacy: Privacy | None
+) -> list[str]:
     """What the path says, in sentences."""
     if result.loss.ndim > 1:
         best = result.best
@@ -765,8 +778,9 @@ def summarise_rounds(result: Rounds, start: Start, privacy: Privacy | None) -> l
     floor, now = float(result.floor), float(result.shared_error[-1])
     if np.isinf(floor):
         notes.append(
-            "The shared model's error grows without end: give a smaller server_step, or a larger"
-            " cohort."
+            "The shared model's error grows without end; it does not with a mixing below"
+            f" {number(largest_mixing(start) / server_factor(algorithm))}. Or give a smaller"
+            " server_step, or a larger cohort."
         )
     elif np.isfinite(floor):
         notes.append(

@@ -23,10 +23,9 @@ from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_
 from fedasym.results import ACCURACY, Accuracy, Risk
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
 from fedasym.theory.finite import client_weights
-from fedasym.verbs import collect, plain_form, predict, read_worlds, task_of
+from fedasym.verbs import clients_text, collect, plain_form, predict, read_worlds, task_of
 from fedasym.verbs.regimes import read_range
 from fedasym.verbs.trials import Tick, TrialPlan, TrialSetting, make_plan, one_trial
-from fedasym.verbs.verdicts import clients_text
 from fedasym.worlds import RANGES, Population
 from fedasym.worlds.classes import ClassPopulation
 

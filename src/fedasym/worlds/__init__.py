@@ -243,6 +243,8 @@ class Population:
         """One cluster of these clients, where cluster centres have the share `between` of the
         squared radius: clients differ by the rest, and their optima are as long as before.
 
+        The radius is that about the centre of all clients, which is the mean of their clusters'.
+
         >>> import fedasym as fa
         >>> fa.Population(radius=2, noise=0.5, aspect=2).within(0.75).radius
         1.0

@@ -23,7 +23,7 @@ import warnings
 import zipfile
 import zlib
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from importlib.resources import files
 from importlib.util import find_spec
 from pathlib import Path
@@ -32,14 +32,7 @@ from typing import Any
 
 from fedasym.algorithms import Algorithm, find
 from fedasym.algorithms.registry import REGISTRY, is_built_in, read_entry_points
-from fedasym.core.errors import (
-    InvalidInput,
-    MissingPackage,
-    NoFormula,
-    one_of,
-    path_of,
-    unknown_name,
-)
+from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of, unknown_name
 from fedasym.core.numbers import check_seed, flag, whole
 from fedasym.core.privacy import Privacy
 from fedasym.data.recipe import DATES, MISSING_RULES, SCALES
@@ -59,10 +52,12 @@ from fedasym.training.settings import (
     named_settings,
     own_settings,
     resolve_ridge,
+    used_settings,
     with_intercept,
 )
 
 PRECISIONS = ("float32", "float64")
+STEPS = ("server_step", "local_step", "inner_step")  # which a run may leave open
 PRIVACY = ("none", "central", "local")
 RULES: dict[str, Any] = {
     "seed": 0,
@@ -94,6 +89,7 @@ class RunConfiguration:
     noise_on_nodes: where privacy noise is added: on the nodes, or on the server. The budget is in
         the settings.
     classes: as the run config names them; None where it does not.
+    chosen: names of steps that the run config leaves open: the features' scale says them.
     data_name: what the results call the data; the server cannot know.
 
     >>> configuration = RunConfiguration.of(
@@ -115,7 +111,18 @@ class RunConfiguration:
     save_every: int
     resume: bool
     classes: tuple[Any, ...] | None = None
+    chosen: tuple[str, ...] = ()
     data_name: str = ""
+
+    def with_steps(self, steps: Mapping[str, float]) -> RunConfiguration:
+        """The same with steps that were left open.
+
+        >>> one = RunConfiguration.of("fedavg", {"rounds": 3, "server-step": 0.0})
+        >>> one.chosen, one.with_steps({"server_step": 0.02}).settings.server_step
+        (('server_step',), 0.02)
+        """
+        told: dict[str, Any] = dict(steps)
+        return replace(self, settings=replace(self.settings, **told))
 
     @classmethod
     def of(cls, algorithm: str | Algorithm, config: Mapping[str, Any]) -> RunConfiguration:
@@ -123,6 +130,10 @@ class RunConfiguration:
         chosen = find_algorithm(algorithm)
         told = {name: config[kebab_name(name)] for name in SETTINGS if kebab_name(name) in config}
         told["cohort"] = told.get("cohort") or None
+        open_steps = [
+            name for name in STEPS if name not in told or (is_rate(told[name]) and not told[name])
+        ]
+        told = {name: value for name, value in told.items() if name not in open_steps}
         rules = RULES | {name: config[name] for name in RULES if name in config}
         if rules["precision"] not in PRECISIONS:
             raise unknown_name("precision", rules["precision"], PRECISIONS)
@@ -158,6 +169,9 @@ class RunConfiguration:
             save_every=whole("save-every", rules["save-every"], least=0),
             resume=flag("resume", rules["resume"]),
             classes=parse_classes(config.get("classes")),
+            chosen=()
+            if privacy is not None
+            else tuple(name for name in open_steps if name in used_settings(chosen)),
             data_name=str(config.get("data-name", "")),
         )
 
@@ -167,14 +181,6 @@ def find_algorithm(algorithm: str | Algorithm) -> Algorithm:
     chosen = find(algorithm)
     check_trainable(chosen)
     check_steps(chosen)
-    if chosen.personalise.undeployable:
-        raise NoFormula(f"{chosen.name} {chosen.personalise.undeployable}")
-    if chosen.server.start_models:
-        raise NoFormula(
-            f"{chosen.name} begins with models that clients' gradients give, which no federation is"
-            " asked for: deploy rtfa or ditto, or one federation for each cluster that fa.train"
-            " finds"
-        )
     return chosen
 
 
@@ -245,7 +251,10 @@ def default_config(algorithm: Algorithm) -> dict[str, Any]:
     """The run config that an app begins with: what the algorithm uses, then the rules."""
     own = tuple((name, default_of(algorithm, name)) for name in own_settings(algorithm))
     settings = resolve_ridge(Settings(rounds=50, evaluate_every=10, own=own), algorithm)
-    used = {kebab_name(name): value for name, value in named_settings(settings, algorithm).items()}
+    used = {
+        kebab_name(name): 0.0 if name in STEPS else value
+        for name, value in named_settings(settings, algorithm).items()
+    }
     return used | {"cohort": settings.cohort or 0} | RULES
 
 
@@ -284,7 +293,11 @@ DATA_COLUMNS = {  # where samples have what; a node's own --node-config goes fir
     "dates": ("ignore", "ignore, or number: days since the first date of training"),
     "data-name": ("", "what the results call the data: the server never learns where they are"),
 }
-CONFIG_MEANING = {kebab_name(name): about.meaning for name, about in ABOUT.items()} | {
+CHOICE = "; 0: as the features' scale allows, at most {most:g}; with privacy {most:g}"
+CONFIG_MEANING = {
+    kebab_name(name): about.meaning + (CHOICE.format(most=about.default) if name in STEPS else "")
+    for name, about in ABOUT.items()
+} | {
     "cohort": "clients drawn in a round; 0: 20; all connected ones where there are fewer",
     "seed": "of cohorts and batches",
     "protocol": "text: as the paper says; code: as its released code does",
@@ -315,8 +328,8 @@ def write_app(
 
     rules: values of its config other than usual, such as {"privacy": "central", "epsilon": 4.0}.
 
-    what: a name, an `Algorithm`, `module:name` or `FILE.py:name`; the module of one from outside
-    the package travels with the app.
+    what: a name, with settings in parentheses or without, an `Algorithm`, `module:name` or
+    `FILE.py:name`; the module of one from outside the package travels with the app.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -326,6 +339,9 @@ def write_app(
     """
     what = import_beside(what) if isinstance(what, str) else what
     algorithm = None if what == ADVISE else algorithm_to_deploy(what)
+    if algorithm is not None and algorithm.name.endswith(")"):
+        algorithm, told = separate_settings(algorithm)
+        rules = told | dict(rules or {})
     name = ADVISE if algorithm is None else algorithm.name
     if algorithm is not None:
         RunConfiguration.of(algorithm, default_config(algorithm) | dict(rules or {}))
@@ -391,6 +407,29 @@ def package_name(folder: Path) -> str:
 def algorithm_to_deploy(what: str | Algorithm) -> Algorithm:
     """The algorithm that an app is to train."""
     return find_algorithm(find(what, others=[ADVISE]))
+
+
+def separate_settings(algorithm: Algorithm) -> tuple[Algorithm, dict[str, Any]]:
+    """One with settings in parentheses as the package's own, and the config that says them.
+
+    >>> chosen, told = separate_settings(find("fedavg(local_steps=20)"))
+    >>> chosen.name, told
+    ('local_sgd', {'local-steps': 20})
+    """
+    kinds = [type(stage) for stage in algorithm.parts.values()]
+    own = next(
+        each
+        for each in REGISTRY.values()
+        if REGISTRY.is_built_in(each.name)
+        and [type(stage) for stage in each.parts.values()] == kinds
+    )
+    pairs = zip(algorithm.parts.values(), own.parts.values(), strict=True)
+    return own, {
+        kebab_name(name): getattr(mine, name)
+        for mine, usual in pairs
+        for name in mine.settings()
+        if getattr(mine, name) != getattr(usual, name)
+    }
 
 
 def import_beside(what: str) -> str:

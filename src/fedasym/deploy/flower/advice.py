@@ -39,7 +39,7 @@ from numpy.typing import NDArray
 from fedasym.advisor import advise, advise_sums
 from fedasym.advisor.advice import Advice
 from fedasym.advisor.class_statistics import FIRM_RIDGE, probe_ratios
-from fedasym.advisor.data import LEAST_CLIENTS, ClientData, Coding, federation_parts, position_parts
+from fedasym.advisor.data import LEAST_CLIENTS, ClientData, Coding, check_one_output, position_parts
 from fedasym.advisor.federated import (
     GROUPS,
     PAIR_ROOM,
@@ -70,7 +70,7 @@ from fedasym.core.privacy import Privacy
 from fedasym.core.runtime import write_text
 from fedasym.data.federation import Federation
 from fedasym.data.samples import identities_of
-from fedasym.deploy.flower import RunConfiguration, read_rules
+from fedasym.deploy.flower import ADVISE, RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     MALFORMED,
     VERSION,
@@ -87,7 +87,7 @@ from fedasym.deploy.flower.messages import (
     log,
     report_as,
 )
-from fedasym.deploy.flower.nodes import Load, load_prepared, reply_for_recipe
+from fedasym.deploy.flower.nodes import Load, check_listed, load_prepared, reply_for_recipe
 from fedasym.deploy.flower.preparation import Preparation, Reading, TableAnswer, read_asked
 from fedasym.deploy.flower.roster import (
     Attendance,
@@ -154,6 +154,7 @@ def introduce_samples(message: Message, context: Context, load: Load) -> Message
     """Reply with hashes, counts and features' sums of squares, or first with what a table says for
     a recipe; the node's log has the names.
     """
+    check_listed(context, ADVISE)
     federation = load(context, read_asked(message.content))
     private = read_statistics_budget(context.run_config) is not None
     if isinstance(federation, TableAnswer):
@@ -291,6 +292,7 @@ def read_features_and_groups(
     """The node's clients in the features that are alive anywhere, the group of each, and how
     classes are coded, where labels are classes.
     """
+    check_listed(context, ADVISE)
     federation = load_prepared(message, context, load)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         asked = config_in(message.content)
@@ -329,7 +331,9 @@ def training_data(
     numbers, without what each client's own intercept explains.
     """
     classes = federation.task == "classification"
-    found = position_parts(federation) if classes else federation_parts(federation)
+    if not classes:
+        check_one_output(federation)
+    found = position_parts(federation)
     levelled = not classes and bool(context.run_config.get("intercept", True))
     parts = tuple(part for part in found if part.train.size > levelled)
     alive = np.ones(federation.dimension, bool) if live is None else live

@@ -10,8 +10,9 @@ a code goes to the server. Which code is decided by the exception's type, never 
 What the server takes from a node, and what it refuses, are pure rules, none of which trusts a
 number that was sent. Refused, and left out of the round: a head of another name, shape or kind than
 was sent out, one larger in bytes than it can be, one with NaN or infinity, and counts other than
-the node announced. Shortened: a change of the head that is longer than `bound` times the median of
-the round, where at least three nodes replied (of two, nobody can tell which one is wrong).
+the node announced; so is what some algorithms send beside it. Shortened: a change of the head that
+is longer than `bound` times the median of the round, where at least three nodes replied (of two,
+nobody can tell which one is wrong).
 """
 
 from __future__ import annotations
@@ -47,6 +48,10 @@ log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stan
 HEAD, ARRAYS, CONFIG, METRICS = "head", "arrays", "config", "metrics"
 ARRAY = "array"  # in the form of a state
 GRAM, CROSS = "gram", "cross"  # sums of products X'X and X'Y
+# what a server asks before the first round: clients' gradients, sums by direction, and how large
+# steps may be
+GRADIENTS, MOMENTS, CURVATURE = "gradients", "moments", "curvature"
+SCALING, STEPS_KEY = "scaling", "steps"  # what comes of it: T, by which features are scaled; steps
 COMMON, SENT = "common", "sent"  # what the server keeps, and what clients send beside heads
 # what reading a record of another form raises
 MALFORMED = (*BROKEN, KeyError, TypeError, AttributeError, IndexError)
@@ -151,7 +156,11 @@ class Fault(Enum):
     NO_DATA_PATH = "no-data-path", True, "its node config names no data-path"
     UNREADABLE_FILE = "unreadable-file", True, "its data are not there, or cannot be read"
     MISSING_COLUMN = "missing-column", True, "a column that the run names is missing there"
-    MISSING_VALUES = "missing-values", True, "values are missing, or not finite, in its data"
+    MISSING_VALUES = (
+        "missing-values",
+        True,
+        "values are missing, or not finite, in its data: missing in the run config says what to do",
+    )
     NOT_NUMBERS = "not-numbers", True, "a column has text where numbers are expected"
     NO_CLASSES = (
         "no-classes",
@@ -253,7 +262,6 @@ class Description(BaseModel):
 
 Count = Annotated[int, Field(ge=0, lt=2**40)]
 LARGEST_SIZE = 1e140  # of a number in a table: its square, times all samples, is a float
-Size = Annotated[float, Field(ge=0, le=LARGEST_SIZE)]
 
 
 class ColumnLook(Description):
@@ -276,15 +284,14 @@ class TableLook(Description):
 
 
 class NumberSums(Description):
-    """A column of numbers: training cells there and missing, mean, sum of squares about it, the
-    largest size, and of dates the first day.
+    """A column of numbers: training cells there and missing, mean, sum of squares about it, and of
+    dates the first day of the first year.
     """
 
     count: Count
     missing: Count
     mean: Annotated[float, Field(ge=-LARGEST_SIZE, le=LARGEST_SIZE)]
     squares: Annotated[float, Field(ge=0, le=LARGEST_SIZE**2 * 1e12)]
-    largest: Size
     first: Annotated[float, Field(ge=-1e9, le=1e9)] | None = None
 
 
@@ -422,22 +429,51 @@ def shorten_changes(
     changes: Mapping[int, Change], bound: float
 ) -> tuple[dict[int, Change], dict[int, float]]:
     """Changes no longer than `bound` times the median length, and by node what was cut to which
-    share of its length.
+    share of its length; likewise the models that are sent beside them, and the numbers.
 
     >>> usual = {node: Change(np.full((4, 1), 0.5), 10) for node in (1, 2)}
     >>> changes, cut = shorten_changes(usual | {3: Change(np.full((4, 1), 500.0), 10)}, bound=10)
     >>> cut, float(np.linalg.norm(changes[3].step))
     ({3: 0.01}, 10.0)
     """
-    with np.errstate(over="ignore"):  # a length beyond all numbers is cut to nothing
-        lengths = {node: float(np.linalg.norm(change.step)) for node, change in changes.items()}
+    steps = usual_shares({node: length_of(each.step) for node, each in changes.items()}, bound)
+    models, numbers = (
+        usual_shares({node: length_of(each.sent, kind) for node, each in changes.items()}, bound)
+        for kind in (True, False)
+    )
+    cut = {node: min(steps[node], models[node], numbers[node]) for node in changes}
+    shortened = {
+        node: each._replace(
+            step=each.step * steps[node], sent=scale_sent(each.sent, models[node], numbers[node])
+        )
+        for node, each in changes.items()
+    }
+    return shortened, {node: share for node, share in cut.items() if share < 1}
+
+
+def usual_shares(lengths: Mapping[Any, float], bound: float) -> dict[Any, float]:
+    """To which share of its length each is to be cut; 1: not at all."""
     if bound <= 0 or len(lengths) < JUDGES:
-        return dict(changes), {}
+        return dict.fromkeys(lengths, 1.0)
     longest = bound * float(np.median(list(lengths.values())))
-    cut = {node: longest / length for node, length in lengths.items() if length > longest}
-    return {
-        node: each._replace(step=each.step * cut.get(node, 1.0)) for node, each in changes.items()
-    }, cut
+    return {name: longest / each if each > longest else 1.0 for name, each in lengths.items()}
+
+
+def length_of(sent: Any, models: bool = True) -> float:
+    """The length of all models together that a node sent, or of all numbers."""
+    if sent is None:
+        return 0.0
+    with np.errstate(over="ignore"):  # a length beyond all numbers is cut to nothing
+        if isinstance(sent, tuple):
+            return float(np.linalg.norm([length_of(each, models) for each in sent]))
+        return float(np.linalg.norm(sent)) if (np.ndim(sent) > 0) == models else 0.0
+
+
+def scale_sent(sent: Any, models: float, numbers: float) -> Any:
+    """What a node sent, its models and its numbers times these."""
+    if isinstance(sent, tuple):
+        return tuple(scale_sent(each, models, numbers) for each in sent)
+    return None if sent is None else sent * (models if np.ndim(sent) else numbers)
 
 
 def mean_change(changes: Mapping[int, Change]) -> NDArray[np.float64]:

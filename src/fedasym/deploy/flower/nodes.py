@@ -8,6 +8,8 @@ The arithmetic is the plain-loop version of `fedasym.train`, client by client.
 
 introduce: say which clients there are (64-bit hashes of their names), their sample counts, and the
     kind of the data: numbers of features and outputs, and the task. Names of classes stay here.
+    Where the algorithm needs it before the first round: the gradients by which clusters begin, or
+    the sums of products by which features are scaled.
 train: the drawn clients' local work from the shared head; one head goes back, averaged by samples
     over the node's clients.
 evaluate: every client's own head, made from the shared one, kept in a folder of the node, and
@@ -42,11 +44,16 @@ from fedasym.deploy.flower import RunConfiguration, parse_classes, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
+    CURVATURE,
     FAULT,
+    GRADIENTS,
     GRAM,
     HEAD,
     MALFORMED,
+    MOMENTS,
+    SCALING,
     SENT,
+    STEPS_KEY,
     VERSION,
     Fault,
     NodeFault,
@@ -64,9 +71,11 @@ from fedasym.deploy.flower.preparation import Asked, TableAnswer, read_asked
 from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit
 from fedasym.models import Model, SavedHead
+from fedasym.training.convergence import curvature, first_gradients
 from fedasym.training.plans import clip_move, draw_secret_noise
-from fedasym.training.settings import bind_stage, is_size
+from fedasym.training.settings import bind_stage, is_rate, is_size
 from fedasym.training.twin import (
+    DirectedClients,
     Head,
     TwinClient,
     add_share,
@@ -77,7 +86,9 @@ from fedasym.training.twin import (
     mean_loss,
     own_head,
     predictions,
+    sum_moments,
     sum_products,
+    turn_head,
 )
 
 LONGEST = 80  # characters of a client's name in the name of its file
@@ -338,9 +349,12 @@ def introduce_clients(
     """
     configuration = read_configuration(algorithm, context)
     protocol = configuration.protocol
-    federation = load(context, read_asked(message.content))
+    asked = read_asked(message.content)
+    federation = load(context, asked)
     if isinstance(federation, TableAnswer):
         return reply_for_recipe(message, federation)
+    if asked.step in (MOMENTS, GRADIENTS, CURVATURE):
+        return answer_first_round(message, context, federation, configuration, asked.step)
     told: dict[str, Any] = {VERSION: __version__, "synthetic": federation.truth is not None}
     told |= {
         "dimension": federation.dimension,
@@ -372,12 +386,95 @@ def reply_for_recipe(message: Message, answer: TableAnswer) -> Message:
     return Message(content_of(answer.arrays, told), reply_to=message)
 
 
+def answer_first_round(
+    message: Message,
+    context: Context,
+    federation: Federation,
+    configuration: RunConfiguration,
+    step: str,
+) -> Message:
+    """Reply with what the first round rests on, where the run has need of it."""
+    used = configuration.algorithm
+    needed = {
+        MOMENTS: used.personalise.plain_stage is not None,
+        GRADIENTS: used.server.start_models > 0,
+        CURVATURE: bool(configuration.chosen),
+    }
+    if not needed[step]:
+        raise NodeFault(Fault.BAD_MESSAGE, f"{used.name} needs no {step}")
+    if step == GRADIENTS:
+        return send_gradients(message, context, federation, configuration)
+    require_rows(context, int(federation.counts("train").sum()))
+    if step == MOMENTS:
+        return send_moments(message, federation, configuration)
+    part = scale_features(message, configuration, federation)[0]
+    told = (configuration.protocol.intercept, configuration.settings.batch)
+    return Message(content_of(metrics={CURVATURE: curvature(part, *told)}), reply_to=message)
+
+
+def send_moments(
+    message: Message, federation: Federation, configuration: RunConfiguration
+) -> Message:
+    """Reply with the sums of products of features that say how far clients may differ along which
+    direction.
+    """
+    told = (configuration.algorithm, federation, configuration.protocol.intercept)
+    return Message(content_of({MOMENTS: sum_moments(*told)}), reply_to=message)
+
+
+def send_gradients(
+    message: Message, context: Context, federation: Federation, configuration: RunConfiguration
+) -> Message:
+    """Reply with the mean gradients, at the first shared model, of the clients that are asked for
+    and have as many training rows as the owner requires of sums; and the largest curvature.
+    """
+    protocol = configuration.protocol
+    part = scale_features(message, configuration, federation)[0]
+    counts = part.counts("train")
+    least = max(Policy.of(context.node_config).least_rows, 1)
+    places = dict(zip(identity_hashes(part), range(len(part)), strict=True))
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        asked = [str(each) for each in config_in(message.content)["clients"]]
+        names = [name for name in asked if counts[places[name]] >= least]
+    if not names:
+        raise NodeFault(Fault.TOO_FEW_ROWS, f"no client has {least} training rows (least-rows)")
+    W = np.asarray(first_head(part, protocol, configuration.seed, np.float64))
+    gradients = first_gradients(W, part.take([places[name] for name in names]), protocol)
+    steepest = curvature(part, protocol.intercept, int(counts.max()))
+    arrays, told = {GRADIENTS: gradients}, {"clients": names}
+    return Message(content_of(arrays, told, {CURVATURE: steepest}), reply_to=message)
+
+
+def require_rows(context: Context, rows: int) -> None:
+    """Refuse sums over fewer training rows than the owner lets them leave of."""
+    least = Policy.of(context.node_config).least_rows
+    if rows < least:
+        raise NodeFault(Fault.TOO_FEW_ROWS, f"{rows} rows train: least-rows is {least}")
+
+
 def load_prepared(message: Message, context: Context, load: Load) -> Federation:
     """The node's clients with features as the server's recipe makes them."""
     federation = load(context, read_asked(message.content))
     if isinstance(federation, TableAnswer):
         raise NodeFault(Fault.BAD_MESSAGE, "the message has no recipe for this node's table")
     return federation
+
+
+def scale_features(
+    message: Message, configuration: RunConfiguration, federation: Federation
+) -> tuple[Federation, Algorithm, NDArray[np.float64] | None]:
+    """The clients and the algorithm as they are trained, scaled where there is a ridge by
+    direction, and by what.
+    """
+    algorithm = configuration.algorithm
+    if algorithm.personalise.plain_stage is None:
+        return federation, algorithm, None
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        scaling = array_of(message.content, SCALING)
+        if scaling.shape != (federation.dimension,) * 2 or not np.isfinite(scaling).all():
+            raise ValueError("the scaling does not fit the features")
+    directed = DirectedClients.of(algorithm, federation, scaling)
+    return directed.federation, directed.algorithm, scaling
 
 
 def train_clients(
@@ -387,8 +484,9 @@ def train_clients(
     mean of what else they send. With privacy every move is clipped, the reply has their sum, and
     the node adds noise where it is told to.
     """
-    configuration = read_configuration(algorithm, context)
+    configuration = read_steps(message, read_configuration(algorithm, context))
     federation = load_prepared(message, context, load)
+    federation, used, _ = scale_features(message, configuration, federation)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
     drawn = read_drawn(
         message.content,
@@ -399,6 +497,7 @@ def train_clients(
         ),
     )
     if configuration.algorithm.server.reads_sums:
+        require_rows(context, sum(client.n for client, _ in drawn))
         return send_sums(message, [client for client, _ in drawn])
     memory = ClientMemory.of(message.content, context, federation, configuration)
     change = np.zeros_like(shared)
@@ -406,7 +505,7 @@ def train_clients(
     sent: Any = None
     for client, turn in drawn:
         kept = memory.read(client, round_ - 1)
-        work = local_work(configuration.algorithm, client, shared, round_ - 1, turn, kept)
+        work = local_work(used, client, shared, round_ - 1, turn, kept)
         memory.write(client, round_, work.kept)
         change = change + weigh_move(configuration, client, work.head - shared, samples)
         sent = add_share(sent, client.n / samples, work.sent)
@@ -454,21 +553,22 @@ def evaluate_clients(
     message: Message, context: Context, load: Load, algorithm: str | Algorithm
 ) -> Message:
     """Make, keep and test each client's own head; reply with the scores of all of them together."""
-    configuration = read_configuration(algorithm, context)
-    federation = load_prepared(message, context, load)
+    configuration = read_steps(message, read_configuration(algorithm, context))
+    plain = load_prepared(message, context, load)
+    federation, used, scaling = scale_features(message, configuration, plain)
     shared, round_ = read_head_and_round(message.content, federation, configuration)
     memory = ClientMemory.of(message.content, context, federation, configuration)
     pooled = None
     if configuration.algorithm.correction is not None:
         pooled = read_pooled(message.content, federation)
-    keeper = HeadKeeper(context, federation, configuration, round_)
+    keeper = HeadKeeper(context, plain, configuration, round_, scaling)
     own = HeadScores()
     theirs = HeadScores()
     validated = HeadScores()
     hurt = 0
     for client in working_clients(federation, configuration):
         kept = memory.read(client, round_)
-        head = own_head(configuration.algorithm, client, shared, round_, kept, pooled)
+        head = own_head(used, client, shared, round_, kept, pooled)
         keeper.keep(client, head)
         mine, others = score_head(client, head, "test"), score_head(client, shared, "test")
         own, theirs, validated = (
@@ -496,9 +596,14 @@ class HeadKeeper:
     """
 
     def __init__(
-        self, context: Context, federation: Federation, configuration: RunConfiguration, round_: int
+        self,
+        context: Context,
+        federation: Federation,
+        configuration: RunConfiguration,
+        round_: int,
+        scaling: NDArray[np.float64] | None = None,
     ) -> None:
-        self.federation, self.configuration = federation, configuration
+        self.federation, self.configuration, self.scaling = federation, configuration, scaling
         self.folder = heads_folder(context.node_config)
         first, step = read_part(context.node_config)
         self.part = f".{first}" if step > 1 else ""
@@ -518,6 +623,7 @@ class HeadKeeper:
         """One client's own head."""
         if not np.isfinite(head).all():
             return
+        head = head if self.scaling is None else turn_head(self.scaling, head)
         self.heads[client.name] = head, client.n
         name = self.configuration.algorithm.name
         with report_as(Fault.UNWRITABLE_HEADS):
@@ -533,6 +639,7 @@ class HeadKeeper:
         samples = {name: n for name, (_, n) in self.heads.items()}
         personal = {name: np.asarray(head, float) for name, (head, _) in self.heads.items()}
         intercept = bool(self.about["bias"])
+        shared = shared if self.scaling is None else turn_head(self.scaling, shared)
         common = np.zeros((data.dimension + intercept, data.outputs))
         common[: len(shared)] = shared  # class shares add an intercept to clients' own heads alone
         fit: LinearFit | ClassFit
@@ -639,12 +746,31 @@ def read_configuration(algorithm: str | Algorithm, context: Context) -> RunConfi
     """The run as its config tells it, where the owner allows its algorithm."""
     with report_as(Fault.BAD_CONFIGURATION):
         found = RunConfiguration.of(algorithm, context.run_config)
-        listed = Policy.of(context.node_config).algorithms
-    name = found.algorithm.name
     own = all(is_built_in(type(stage)) for stage in found.algorithm.stages)
+    check_listed(context, found.algorithm.name, own)
+    return found
+
+
+def read_steps(message: Message, configuration: RunConfiguration) -> RunConfiguration:
+    """The run with the steps that the server chose, where its config leaves them open."""
+    if not configuration.chosen:
+        return configuration
+    with report_as(Fault.BAD_MESSAGE, MALFORMED):
+        told = json.loads(config_in(message.content)[STEPS_KEY])
+        steps = {name: float(told[name]) for name in configuration.chosen}
+        if not all(is_rate(each) for each in steps.values()):
+            raise ValueError("the steps are not numbers of at least 0")
+    return configuration.with_steps(steps)
+
+
+def check_listed(context: Context, name: str, own: bool = True) -> None:
+    """Refuse what the owner's list of algorithms does not have; where there is none, what is not
+    the package's own.
+    """
+    with report_as(Fault.BAD_CONFIGURATION):
+        listed = Policy.of(context.node_config).algorithms
     if not (own if not listed else ANY in listed or name in listed):
         raise NodeFault(Fault.NOT_ALLOWED, f"the policy does not list the algorithm {name!r}")
-    return found
 
 
 def read_head_and_round(

@@ -79,7 +79,7 @@ class Policy:
         features; empty: those that the run names itself. categories: columns whose words (levels,
         classes) may be told to the server, where each has `least_rows` rows.
     most_classes: of a label. least_rows: training rows from which on sums of them may leave.
-    algorithms: names that may run; empty: all of the package's own.
+    algorithms: names that may run, `advise` too; empty: all of the package's own.
 
     >>> policy = Policy(labels=("score",), algorithms=("rtfa",))
     >>> policy.allows("labels", "score"), policy.allows("labels", "patient")
@@ -326,7 +326,7 @@ class OpenTable(NamedTuple):
             if role.kind == "category":
                 categories[name] = count_levels(cells, least)
             else:
-                numbers[name] = sum_numbers(cells)
+                numbers[name] = sum_numbers(cells, least)
         target = chosen.labels.target
         return TableSums(
             rows=len(self.who), training=trained.size, dropped=chosen.dropped,

@@ -95,19 +95,19 @@ def vary_within(cells: Cells, owner: NDArray[np.intp]) -> tuple[bool, bool]:
     return bool((np.diff(values[order])[same] != 0).any()), bool(same.any())
 
 
-def sum_numbers(cells: Cells) -> NumberSums:
-    """Count, mean and squares of the cells that are there."""
+def sum_numbers(cells: Cells, least: int) -> NumberSums:
+    """Count, mean and squares of the cells that are there; fewer than `least` are not told."""
     values = cell_numbers(cells)
     x = values[~np.isnan(values)]
+    x = x if x.size >= least else x[:0]
     mean = float(x.mean()) if x.size else 0.0
-    dated = cells.kind is CellKind.DATE and x.size > 0
+    first = None
+    if cells.kind is CellKind.DATE and x.size:
+        year = np.datetime64(int(np.floor(x.min())), "D").astype("datetime64[Y]")
+        first = float(year.astype("datetime64[D]").astype(int))  # no row's own day
+    squares = float(np.sum((x - mean) ** 2))
     return NumberSums(
-        count=x.size,
-        missing=values.size - x.size,
-        mean=mean,
-        squares=float(np.sum((x - mean) ** 2)),
-        largest=float(np.abs(x).max(initial=0.0)),
-        first=float(np.floor(x.min())) if dated else None,
+        count=x.size, missing=values.size - x.size, mean=mean, squares=squares, first=first
     )
 
 
@@ -355,10 +355,10 @@ def fit_numbers_of(
     squares = sum(each.squares + each.count * (each.mean - mean) ** 2 for each in parts)
     days = [each.first for each in parts if each.first is not None]
     origin = min(days, default=0.0)
-    largest = max(each.largest for each in parts) - origin
     mean -= origin
     power = squares / n + (0.0 if rules["intercept"] else mean**2)
-    spread = float(np.sqrt(power)) if squares / n > (FLAT_SHARE * largest) ** 2 else 0.0
+    flat = squares / n <= FLAT_SHARE**2 * (squares / n + mean**2)
+    spread = 0.0 if flat else float(np.sqrt(power))
     column = TableColumn(name, "date" if days else "number", fill=mean, origin=origin)
     centre = mean if rules["intercept"] else 0.0
     value = Feature(name, name, centre=centre, spread=spread, personal=role.personal)

@@ -12,6 +12,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 from flwr.app import (
+    Array,
     ArrayRecord,
     ConfigRecord,
     Message,
@@ -34,9 +35,14 @@ from fedasym.deploy.flower import RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
+    CURVATURE,
+    GRADIENTS,
     GRAM,
     HEAD,
+    MOMENTS,
+    SCALING,
     SENT,
+    STEPS_KEY,
     Change,
     RefusedReply,
     Trouble,
@@ -45,6 +51,7 @@ from fedasym.deploy.flower.messages import (
     config_in,
     content_of,
     count_in,
+    length_of,
     log,
     mean_change,
     metrics_in,
@@ -52,6 +59,7 @@ from fedasym.deploy.flower.messages import (
     scores_in,
     shorten_changes,
     unpack_state,
+    usual_shares,
 )
 from fedasym.deploy.flower.preparation import Preparation, Reading
 from fedasym.deploy.flower.roster import (
@@ -68,9 +76,10 @@ from fedasym.deploy.flower.roster import (
 )
 from fedasym.exact.outputs import GramSums
 from fedasym.models import SavedHead
+from fedasym.training.convergence import choose_asked, start_clusters, steps_below
 from fedasym.training.plans import clip_move, draw_secret_noise
 from fedasym.training.settings import Settings, bind_stage, named_settings
-from fedasym.training.twin import COHORT, add_share, start_head
+from fedasym.training.twin import COHORT, add_share, find_scaling, start_head, turn_head
 
 Reply = TypeVar("Reply")
 
@@ -96,10 +105,13 @@ class Personalized(Strategy):
         self.roster = NodeRoster(None if told.classes is None else len(told.classes))
         rules = read_rules(config) | {"classes": told.classes}
         self.preparation = Preparation(rules, told.min_nodes)
+        self.steps: dict[str, float] = {}  # those that the run config leaves open
         self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
         self.shared = np.zeros((0, 0))  # what the round's nodes were sent
         self.head: NDArray[Any] = self.shared  # and what came of it
         self.common: Any = None  # what the server keeps between rounds, for most nothing
+        # by which nodes scale features, where there is a ridge by direction
+        self.scaling: NDArray[np.float64] | None = None
         self.token = secrets.token_hex(8)  # of this run and of those that go on from it
         self.done = 0  # rounds of the run that this one goes on from
         self.saved = 0  # the last round whose state is on disk
@@ -139,27 +151,134 @@ class Personalized(Strategy):
         left = self.rounds - self.done
         if left <= 0:
             log.info("All %d rounds are done already", self.rounds)
-            return Result(arrays=first)
+            return Result(arrays=head_record(self.model))
         result = self.start(looking, first, num_rounds=left, timeout=self.timeout)
-        result.arrays = result.arrays or head_record(self.head)  # of no round that moved it
+        result.arrays = head_record(self.model)
         return result
 
     def meet(self, grid: Grid) -> ArrayRecord:
         """Wait for enough nodes, let them introduce themselves; returns the first shared head."""
-        self.present(grid)
+        present = self.present(grid)
         d, outputs, _ = self.kind
         told = self.configuration
         log.info("Training %s on %s", told.algorithm.name, self.data)
         first = start_head(d, outputs, told.protocol, told.seed, self.precision)
         if not self.done:
             self.head = first
-            self.common = self.stage.first_memory(np.asarray(first, np.float64), ())
+            self.scaling = self.ask_scaling(grid, present)
+            self.take_steps(self.ask_steps(grid, present))
+            starts = self.ask_clusters(grid, present)
+            self.common = self.stage.first_memory(np.asarray(first, np.float64), starts)
         elif self.head.shape != first.shape:
             raise InvalidInput(
                 f"{self.state_path} has a head of shape {self.head.shape}, and the nodes' data take"
                 f" {first.shape}: name another shared-path, or leave out resume"
             )
         return head_record(self.head)
+
+    def ask_scaling(self, grid: Grid, present: list[int]) -> NDArray[np.float64] | None:
+        """What features are scaled by, from the sums of products of the nodes that are there; None
+        where there is no ridge by direction.
+        """
+        told = self.configuration
+        if told.algorithm.personalise.plain_stage is None:
+            return None
+        d, _, _ = self.kind
+
+        def read(_: int, content: RecordDict) -> NDArray[np.float64]:
+            total = array_in(arrays_in(content)[MOMENTS].data, (d, d), MOMENTS)
+            if not np.allclose(total, total.T) or (np.diag(total) < 0).any():
+                raise RefusedReply("its moments are not symmetric, or squares are below 0")
+            return total.astype(np.float64)
+
+        sent = self.ask(grid, {node: {"step": MOMENTS} for node in present}, read)
+        samples = {node: sum(self.roster.nodes[node].clients.values()) for node in sent}
+        sizes = {node: np.trace(each) / max(samples[node], 1) for node, each in sent.items()}
+        shares = usual_shares(sizes, told.outlier_bound)
+        total = sum((shares[node] * each for node, each in sent.items()), np.zeros((d, d)))
+        return find_scaling(told.algorithm, told.settings, total)
+
+    def ask_steps(self, grid: Grid, present: list[int]) -> dict[str, float]:
+        """The steps that the run config leaves open, as the nodes' largest curvature allows."""
+        told = self.configuration
+        if not told.chosen:
+            return {}
+
+        def read(_: int, content: RecordDict) -> float:
+            return scores_in(metrics_in(content), (CURVATURE,), {})[CURVATURE]
+
+        sent = self.ask(grid, {node: {"step": CURVATURE} for node in present}, read)
+        shares = usual_shares(sent, told.outlier_bound)
+        L = max(shares[node] * each for node, each in sent.items())
+        steps = steps_below(L, told.settings.ridge)
+        return {name: steps[name] for name in told.chosen}
+
+    def take_steps(self, steps: Mapping[str, float]) -> None:
+        """Use these steps from here on."""
+        self.steps = dict(steps)
+        told = self.configuration = self.configuration.with_steps(steps)
+        self.stage = bind_stage(told.algorithm.server, told.settings, told.protocol)
+
+    def ask_clusters(self, grid: Grid, present: list[int]) -> list[NDArray[np.float64]]:
+        """The first models of clusters, as `fedasym.train` makes them, from gradients of clients
+        that nodes send; none where the algorithm has no clusters.
+        """
+        if not self.stage.start_models:
+            return []
+        told = self.configuration
+        d, outputs, _ = self.kind
+        W = start_head(d, outputs, told.protocol, told.seed, np.float64)
+        held = [
+            (node, name, n)
+            for node in present
+            for name, n in self.roster.nodes[node].clients.items()
+        ]
+        identities = np.array([int(name, 16) for _, name, _ in held], np.uint64)
+        order = choose_asked(told.seed, identities, np.array([n for _, _, n in held]))
+        asked: dict[int, list[str]] = {}
+        for node, name, _ in (held[place] for place in order):
+            asked.setdefault(node, []).append(name)
+
+        def read(node: int, content: RecordDict) -> tuple[dict[str, NDArray[np.float64]], float]:
+            names = config_in(content)["clients"]
+            if not names or not set(names) <= set(asked[node]) or len(set(names)) < len(names):
+                raise RefusedReply("it sent gradients of clients that it was not asked for")
+            rows = array_in(arrays_in(content)[GRADIENTS].data, (len(names), W.size), GRADIENTS)
+            steepest = scores_in(metrics_in(content), (CURVATURE,), {})[CURVATURE]
+            return dict(zip(names, rows.astype(np.float64), strict=True)), steepest
+
+        words = {node: {"step": GRADIENTS, "clients": names} for node, names in asked.items()}
+        sent = self.ask(grid, words, read)
+        rows = {
+            (node, name): sent[node][0][name]
+            for node, name, _ in (held[place] for place in order)
+            if node in sent and name in sent[node][0]
+        }
+        lengths = {each: length_of(row) for each, row in rows.items()}
+        shares = usual_shares(lengths, told.outlier_bound)
+        gradients = np.stack([shares[each] * row for each, row in rows.items()])
+        steepest = max(each for _, each in sent.values())
+        log.info("Clusters begin from the gradients of %d clients", len(rows))
+        return start_clusters(W, gradients, steepest, self.stage.start_models)
+
+    def ask(
+        self,
+        grid: Grid,
+        words: Mapping[int, Mapping[str, Any]],
+        read: Callable[[int, RecordDict], Reply],
+    ) -> dict[int, Reply]:
+        """What nodes that have introduced themselves say before the first round."""
+        messages = [
+            self.message({}, told, node, MessageType.QUERY, 1) for node, told in words.items()
+        ]
+        replies = grid.send_and_receive(messages, timeout=self.timeout)
+        found, troubles = sort_replies(replies, words, read)
+        log_troubles(troubles)
+        if not found:
+            raise InvalidInput(
+                "no node has answered what the first round needs: the lines above say why"
+            )
+        return found
 
     def present(self, grid: Grid) -> list[int]:
         """The connected nodes that have introduced themselves, once there are enough."""
@@ -319,20 +438,33 @@ class Personalized(Strategy):
             metrics_in(content), "num-examples", sum(known[name] for name in self.drawn[node])
         )
         arrays = arrays_in(content)
-        form = json.loads(config_in(content).get(SENT, "null"))
-        beside = self.stage.keeps_client() and form is not None
-        if HEAD not in arrays or (not beside and set(arrays) != {HEAD}):
+        form, shapes = self.sent_form
+        if set(arrays) != {HEAD, *shapes}:
             raise RefusedReply(
-                f"it sent arrays named {', '.join(map(repr, arrays))} instead of {HEAD!r}"
+                f"it sent arrays named {', '.join(map(repr, sorted(arrays)))} instead of"
+                f" {', '.join(map(repr, [HEAD, *shapes]))}"
             )
         head = array_in(arrays[HEAD].data, self.shared.shape)
 
         def read(name: str) -> Any:
-            shape = self.shared.shape if tuple(arrays[name].shape) else ()
-            return array_in(arrays[name].data, shape, name).astype(np.float64)
+            return array_in(arrays[name].data, shapes[name], name).astype(np.float64)
 
-        sent = unpack_state(form, SENT, read) if beside else None
+        sent = unpack_state(form, SENT, read)
         return Change(head.astype(np.float64) - self.shared, samples, sent)
+
+    @property
+    def sent_form(self) -> tuple[Any, dict[str, tuple[int, ...]]]:
+        """The form of what clients send beside their heads, as a client without a step has it, and
+        the shapes of its arrays by their names.
+        """
+        if not self.stage.keeps_client():
+            return None, {}
+        W = self.shared
+        memory = (self.stage.init_client(W), self.common)
+        first, state = self.stage.begin(W, memory, lambda models: [1.0] * len(models))
+        sent = self.stage.finish(first, W, state, self.configuration.settings.server_step, 1)[1]
+        form, arrays = pack_state(sent, SENT)
+        return form, {name: array.shape for name, array in arrays.items()}
 
     def solve_sums(
         self, replies: Iterable[Message]
@@ -443,11 +575,18 @@ class Personalized(Strategy):
         return scores_in(told, (*names, "hurt"), most)
 
     def message(
-        self, arrays: ArrayRecord, told: Mapping[str, Any], node: int, kind: str, round_: int
+        self,
+        arrays: Mapping[str, Array],
+        told: Mapping[str, Any],
+        node: int,
+        kind: str,
+        round_: int,
     ) -> Message:
         """The shared head and what to do with it; it expires with the round."""
-        held = {HEAD: arrays[HEAD].numpy()}
+        held = {name: array.numpy() for name, array in arrays.items()}
+        held |= {} if self.scaling is None else {SCALING: self.scaling}
         words = {**told, "server-round": round_, **self.preparation.words}
+        words |= {STEPS_KEY: json.dumps(self.steps)} if self.steps else {}
         if self.stage.keeps_client():
             form, common = pack_state(self.common, COMMON)
             held |= common
@@ -465,7 +604,11 @@ class Personalized(Strategy):
         settings = named_settings(told.settings, told.algorithm)
         return {
             "algorithm": told.algorithm.name,
-            "settings": {name: each for name, each in settings.items() if name not in FREE},
+            "settings": {
+                name: each
+                for name, each in settings.items()
+                if name not in FREE and name not in told.chosen
+            },
             "protocol": told.protocol.name,
             "intercept": told.protocol.intercept,
             "seed": told.seed,
@@ -481,10 +624,12 @@ class Personalized(Strategy):
             "token": self.token,
             "turns": dict(self.roster.turns),
             "common": form,
+            "steps": self.steps,
             "recipe": None if recipe is None else recipe.to_json(),
             "classes": self.preparation.classes,
             "releases": None if self.private is None else self.private.to_json(),
         }
+        arrays |= {} if self.scaling is None else {SCALING: self.scaling}
         write_arrays(self.state_path, STATE, {HEAD: self.head, **arrays}, about)
         self.saved = round_
         self.save_head(round_)
@@ -504,7 +649,12 @@ class Personalized(Strategy):
         try:
             self.head = arrays[HEAD]
             self.common = unpack_state(about["common"], COMMON, arrays.__getitem__)
+            if self.configuration.algorithm.personalise.plain_stage is not None:
+                self.scaling = arrays[SCALING]
             self.done = self.saved = whole("round", about["round"], least=1)
+            self.take_steps(
+                {name: float(about["steps"][name]) for name in self.configuration.chosen}
+            )
             self.token = str(about["token"])
             self.roster.turns.update({str(name): int(n) for name, n in about["turns"].items()})
             if self.private is not None:
@@ -546,7 +696,12 @@ class Personalized(Strategy):
                 "delta": self.private.delta,
                 "noise": "node" if told.noise_on_nodes else "server",
             }
-        return SavedHead(self.head, about).save(self.path)
+        return SavedHead(self.model, about).save(self.path)
+
+    @property
+    def model(self) -> NDArray[Any]:
+        """The shared head for features as the recipe makes them."""
+        return self.head if self.scaling is None else turn_head(self.scaling, self.head)
 
     @property
     def kind(self) -> DataKind:

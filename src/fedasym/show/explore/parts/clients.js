@@ -244,15 +244,31 @@ function marchenkoPastur(gamma, nodes) {
 // Uncorrelated features: any server weights b(x) and client filter P(x), equations (10) and (11). First what the server does.
 // `mu`: a ridge on the shared model (T2).
 function subordination(b, gamma, m, nodes, mu = 0) {
-  const { x, w } = marchenkoPastur(gamma, nodes), weight = x.map(b), f = x.map((each, i) => (each * weight[i]) / m);
-  const mean = (value) => x.reduce((total, each, i) => total + w[i] * value(i), 0);
-  let low = -80, high = 40; // of log u, where I[(u - mu/m)/(f+u)] = 1 - 1/m
-  for (let round = 0; round < 60 && high - low > 1e-15; round++) {
-    const middle = (low + high) / 2, u = Math.exp(middle);
-    if (mean((i) => (u - mu / m) / (f[i] + u)) < 1 - 1 / m) low = middle;
-    else high = middle;
+  const { x, w } = marchenkoPastur(gamma, nodes), n = x.length, weight = x.map(b), f = x.map((each, i) => (each * weight[i]) / m);
+  const mean = (value) => {
+    let total = 0;
+    for (let i = 0; i < n; i++) total += w[i] * value(i);
+    return total;
+  };
+  // I[(f + mu/m)/(f + u)] = 1/m, by Newton on its logarithm, which is nearly straight in log u, kept in a bracket.
+  const part = mu / m, goal = Math.log(mean(() => 1) - 1 + 1 / m);
+  let low = -80, high = 40, at = 0;
+  for (let round = 0; round < 120; round++) {
+    const u = Math.exp(at);
+    let rest = 0, steep = 0;
+    for (let i = 0; i < n; i++) {
+      const term = (w[i] * (f[i] + part)) / (f[i] + u);
+      rest += term;
+      steep += term / (f[i] + u);
+    }
+    const off = Math.log(rest) - goal, step = at + (off * rest) / (u * steep);
+    if (off > 0) low = at;
+    else high = at;
+    const next = low <= step && step <= high ? step : (low + high) / 2, done = Math.abs(next - at) <= 1e-15;
+    at = next;
+    if (done) break;
   }
-  const u = Math.exp((low + high) / 2), K1 = mean((i) => 1 / (f[i] + u)), K2 = mean((i) => 1 / (f[i] + u) ** 2);
+  const u = Math.exp(at), K1 = mean((i) => 1 / (f[i] + u)), K2 = mean((i) => 1 / (f[i] + u) ** 2);
   const nu = 1 / (m - ((m - 1) * K2) / K1 ** 2), cr = mean((i) => (f[i] / (f[i] + u)) ** 2);
   const cn = gamma * mean((i) => (weight[i] ** 2 * x[i]) / (m * (f[i] + u)) ** 2);
   return { x, mean, weight, f, u, K2, nu, cr, cn, m, gamma };

@@ -134,52 +134,53 @@ function* stopped(here, step, longest, blur, count) {
 
 const polar = (size, turn) => [size * Math.cos(turn), size * Math.sin(turn)];
 
-// The limit of Delta' f(S) Sigma f(S) Delta with the given energy of Delta per atom, equation (20), as a function of t and f.
+// The limit of Delta' f(S) Sigma f(S) Delta with the given energy of Delta per atom, equation (20), as a function of t and f. It is
+// a quadratic form in f at the nodes and their conjugates: of its real and imaginary parts, by `even`, `odd` and `mixed`.
 function* kernel({ s, h, gamma }, at, energy) {
-  const { n, kr, ki, wr, wi } = at, re = new Float64Array(n * 2 * n), im = new Float64Array(n * 2 * n);
-  const ir = new Float64Array(n * s.length), ii = new Float64Array(n * s.length); // 1/(s + kappa)
+  const { n, kr, ki, wr, wi } = at, even = new Float64Array(n * n), odd = new Float64Array(n * n), mixed = new Float64Array(n * n);
+  const count = s.length, top = s.map((each, i) => energy[i] * each), rest = s.map((each, i) => gamma * h[i] * each * each);
+  const ir = new Float64Array(n * count), ii = new Float64Array(n * count); // 1/(s + kappa)
   for (let j = 0; j < n; j++) {
-    for (let i = 0; i < s.length; i++) {
+    for (let i = 0; i < count; i++) {
       const size = (s[i] + kr[j]) ** 2 + ki[j] ** 2;
-      ir[j * s.length + i] = (s[i] + kr[j]) / size;
-      ii[j * s.length + i] = -ki[j] / size;
+      ir[j * count + i] = (s[i] + kr[j]) / size;
+      ii[j * count + i] = -ki[j] / size;
     }
   }
   for (let a = 0; a < n; a++) {
     yield;
-    for (let b = 0; b <= a; b++) {
-      for (const sign of [1, -1]) { // with the node b, and with its conjugate, in column n + b
-        const mine = a * s.length, other = b * s.length;
-        let topR = 0, topI = 0, roomR = 1, roomI = 0;
-        for (let i = 0; i < s.length; i++) {
-          const xr = ir[mine + i], xi = ii[mine + i], yr = ir[other + i], yi = sign * ii[other + i];
-          const pr = xr * yr - xi * yi, pi = xr * yi + xi * yr, weight = gamma * h[i] * s[i] * s[i];
-          topR += energy[i] * s[i] * pr, topI += energy[i] * s[i] * pi;
-          roomR -= weight * pr, roomI -= weight * pi;
-        }
-        const size = roomR ** 2 + roomI ** 2, shift = sign > 0 ? 0 : n;
-        re[a * 2 * n + shift + b] = re[b * 2 * n + shift + a] = (topR * roomR + topI * roomI) / size;
-        im[a * 2 * n + shift + b] = (topI * roomR - topR * roomI) / size;
-        im[b * 2 * n + shift + a] = sign * im[a * 2 * n + shift + b];
+    for (let b = 0; b <= a; b++) { // with the node b, and with its conjugate
+      let topR = 0, topI = 0, roomR = 1, roomI = 0, farR = 0, farI = 0, spaceR = 1, spaceI = 0;
+      for (let i = 0, mine = a * count, other = b * count; i < count; i++, mine++, other++) {
+        const rr = ir[mine] * ir[other], jj = ii[mine] * ii[other], ri = ir[mine] * ii[other], jr = ii[mine] * ir[other];
+        topR += top[i] * (rr - jj), topI += top[i] * (ri + jr), roomR -= rest[i] * (rr - jj), roomI -= rest[i] * (ri + jr);
+        farR += top[i] * (rr + jj), farI += top[i] * (jr - ri), spaceR -= rest[i] * (rr + jj), spaceI -= rest[i] * (jr - ri);
       }
+      const size = roomR ** 2 + roomI ** 2, space = spaceR ** 2 + spaceI ** 2;
+      const nearR = (topR * roomR + topI * roomI) / size, nearI = (topI * roomR - topR * roomI) / size;
+      const awayR = (farR * spaceR + farI * spaceI) / space, awayI = (farI * spaceR - farR * spaceI) / space;
+      even[a * n + b] = even[b * n + a] = nearR + awayR;
+      odd[a * n + b] = odd[b * n + a] = nearR - awayR;
+      mixed[a * n + b] = nearI + awayI;
+      mixed[b * n + a] = nearI - awayI;
     }
   }
-  const fr = new Float64Array(2 * n), fi = new Float64Array(2 * n);
+  const fr = new Float64Array(n), fi = new Float64Array(n);
   return (t, power) => {
     for (let j = 0; j < n; j++) {
       const [pr, pi] = power(j, t);
-      fr[j] = fr[n + j] = pr * wr[j] - pi * wi[j];
+      fr[j] = pr * wr[j] - pi * wi[j];
       fi[j] = pr * wi[j] + pi * wr[j];
-      fi[n + j] = -fi[j];
     }
     let total = 0;
     for (let a = 0; a < n; a++) {
-      let innerR = 0, innerI = 0;
-      for (let b = 0, row = a * 2 * n; b < 2 * n; b++, row++) {
-        innerR += fr[b] * re[row] - fi[b] * im[row];
-        innerI += fr[b] * im[row] + fi[b] * re[row];
+      let byReal = 0, byTurn = 0, crossed = 0;
+      for (let b = 0, row = a * n; b < n; b++, row++) {
+        byReal += fr[b] * even[row];
+        byTurn += fi[b] * odd[row];
+        crossed += fr[b] * mixed[row];
       }
-      total += 2 * (innerR * fr[a] - innerI * fi[a]);
+      total += 2 * (fr[a] * byReal - fi[a] * (byTurn + 2 * crossed));
     }
     return total;
   };
