@@ -69,6 +69,7 @@ RUNS = {
 NEWER = sys.version_info >= (3, 13)  # for which the jax that runs fedjax fastest does not exist
 PINS = {
     "torch": ["torch==2.13.0", "numpy"],
+    "pfl": ["pfl==0.6.0", "torch==2.13.0", "numpy", "setuptools<81"],  # of users_speed.py
     "fedjax": (
         ["fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2"]
         if NEWER

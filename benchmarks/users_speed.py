@@ -19,12 +19,12 @@ import subprocess
 import sys
 import tempfile
 import time
-import venv
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from clients_on_disk import CLASSES, FEATURES, SAMPLES, draw_blocks
+from train_speed import interpreter
 
 import fedasym as fa
 
@@ -32,8 +32,6 @@ COHORT, TRAINED, BATCH, ETA = 100, 40, 10, 0.1
 ROUNDS = (10, 510)  # of fedasym's two runs
 PFL_ROUNDS = 10
 LONGEST = 240  # seconds that an alternative may take
-PINS = ["pfl==0.6.0", "torch==2.13.0+cpu", "numpy", "setuptools<81"]
-WHEELS = "https://download.pytorch.org/whl/cpu"  # PyTorch without CUDA
 
 
 def write_clients(clients: int, home: Path) -> None:
@@ -77,20 +75,6 @@ def time_fedasym(clients: fa.Federation) -> tuple[float, float]:
     return (ROUNDS[1] - ROUNDS[0]) * COHORT / (seconds[2] - seconds[1]), accuracy
 
 
-def interpreter() -> str:
-    """The Python of an environment with pfl-research in it, made on first use."""
-    cache = Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedasym/benchmarks"
-    folder = cache / "-".join(PINS[:2]).replace("==", "-")
-    python = folder / "bin" / "python"
-    if not (folder / ".ready").exists():
-        print(f"installing {', '.join(PINS)} in {folder}", file=sys.stderr)
-        venv.create(folder, with_pip=True, clear=True)
-        words = [python, "-m", "pip", "install", "--quiet", "--extra-index-url", WHEELS, *PINS]
-        subprocess.run(words, check=True)
-        (folder / ".ready").touch()
-    return str(python)
-
-
 def time_pfl(python: str, home: Path) -> float:
     """Users a second, the best of one thread, two threads and two processes."""
     script = str(Path(__file__).with_name("baselines") / "pfl_loop.py")
@@ -126,7 +110,7 @@ def main() -> None:
     parser.add_argument("--data", help="a folder in which the clients are, or are kept")
     parser.add_argument("--python", help="of an environment with pfl in it")
     told = parser.parse_args()
-    python = told.python or interpreter()
+    python = told.python or interpreter("pfl")
     with tempfile.TemporaryDirectory() as folder:
         home = Path(told.data or folder)
         if not (home / "clients").exists():
