@@ -28,7 +28,7 @@ def keep_compilations(folder: str | Path | None = None) -> Path:
     where = Path(told or cache_folder() / "jax")
     seconds = os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", str(SHORTEST))
     os.environ["JAX_COMPILATION_CACHE_DIR"] = str(where)
-    if "jax" in sys.modules:  # which has read these already
+    if sys.modules.get("jax") is not None:  # which has read these already
         import jax
         from jax.experimental.compilation_cache import compilation_cache
 
