@@ -159,7 +159,7 @@ def apps(tmp_path_factory) -> dict[str, Path]:
 
 
 FEATURES = ",".join(f"x{k}" for k in range(30))
-ADVISED = ["x9", "x10", "x11", "x12"]  # a message for each, and some more
+ADVISED = ["x9", "x10"]  # a message for each, and some more
 POLICY = """
 data-path = "{file}"
 apps = {apps}
