@@ -69,7 +69,6 @@ RUNS = {
 NEWER = sys.version_info >= (3, 13)  # for which the jax that runs fedjax fastest does not exist
 PINS = {
     "torch": ["torch==2.13.0", "numpy"],
-    "pfl": ["pfl==0.6.0", "torch==2.13.0", "numpy", "setuptools<81"],  # of users_speed.py
     "fedjax": (
         ["fedjax==0.0.17", "jax==0.10.2", "jaxlib==0.10.2"]
         if NEWER
@@ -164,17 +163,17 @@ def reached(job: str, federation: fa.Federation, rounds: int) -> float:
     return float(history.accuracy[-1] if job == "ftfa" else history.shared_accuracy[-1])
 
 
-def interpreter(name: str) -> str:
-    """The Python of an environment with an alternative in it, made on first use."""
+def interpreter(pins: list[str]) -> str:
+    """The Python of an environment with these packages, made on first use."""
     cache = (
         Path(os.environ.get("XDG_CACHE_HOME", Path.home() / ".cache")) / "fedasym" / "benchmarks"
     )
-    folder = cache / "-".join(PINS[name][:2]).replace("==", "-")
+    folder = cache / "-".join(pins[:2]).replace("==", "-")
     python = folder / "bin" / "python"
     if not (folder / ".ready").exists():
-        print(f"installing {', '.join(PINS[name])} in {folder}", file=sys.stderr)
+        print(f"installing {', '.join(pins)} in {folder}", file=sys.stderr)
         venv.create(folder, with_pip=True, clear=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PINS[name]], check=True)
+        subprocess.run([python, "-m", "pip", "install", "--quiet", *pins], check=True)
         (folder / ".ready").touch()
     return str(python)
 
@@ -197,7 +196,7 @@ def main() -> None:
     parser.add_argument("--torch", metavar="PYTHON", help="an interpreter that has torch")
     parser.add_argument("--fedjax", metavar="PYTHON", help="an interpreter that has fedjax")
     options = parser.parse_args()
-    pythons = {name: getattr(options, name) or interpreter(name) for name in PINS}
+    pythons = {name: getattr(options, name) or interpreter(pins) for name, pins in PINS.items()}
     budgets = {"torch": 10.0 if options.quick else 60.0, "fedjax": 5.0}
 
     data = draw()

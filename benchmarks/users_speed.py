@@ -31,6 +31,7 @@ import fedasym as fa
 COHORT, TRAINED, BATCH, ETA = 100, 40, 10, 0.1
 ROUNDS = (10, 510)  # of fedasym's two runs
 PFL_ROUNDS = 10
+PINS = ["pfl==0.6.0", "torch==2.13.0", "numpy", "setuptools<81"]
 LONGEST = 240  # seconds that an alternative may take
 
 
@@ -110,7 +111,7 @@ def main() -> None:
     parser.add_argument("--data", help="a folder in which the clients are, or are kept")
     parser.add_argument("--python", help="of an environment with pfl in it")
     told = parser.parse_args()
-    python = told.python or interpreter("pfl")
+    python = told.python or interpreter(PINS)
     with tempfile.TemporaryDirectory() as folder:
         home = Path(told.data or folder)
         if not (home / "clients").exists():
