@@ -11,8 +11,8 @@ INTO/tables/NAME-PROTOCOL, for `fedasym runs show` and `fedasym reproduce --chec
 
     python benchmarks/reproduce_wider.py --ready features_600_clients.npz [--protocol text]
 
-trains on features of CIFAR-100's clients that are there already, of another network, with few values
-of each setting but pFedMe's and with three seeds: half an hour of a core. Under the protocol of the
+trains five algorithms on features of CIFAR-100's clients that are there already, of another network,
+with few values of each setting but pFedMe's and with three seeds: half an hour of a core. Under the protocol of the
 released code pFedMe trains all 600 clients in every round, and is left out there.
 """
 
@@ -29,12 +29,15 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ("cifar100", "digits", "shakespeare", "stackexchange")
 STEPS = [5e-6, 5e-5, 5e-4, 5e-3, 5e-2, 5e-1, 5.0]  # the paper's are the middle three
 MIXING = [1.0, 2.0, 4.0]
-FEW: dict[str, dict[str, list[float]]] = {  # about what the paper and the recorded runs chose
+FEW: dict[str, dict[str, list[float]]] = {  # these features are small, and want larger steps
     "local": {"local_step": [0.01, 0.1, 1.0]},
-    "fedavg": {"server_step": [0.01, 0.1, 1.0]},
-    "ftfa": {"server_step": [0.1, 1.0], "local_step": [0.01, 0.1, 1.0]},
-    "rtfa": {"server_step": [0.1, 1.0], "local_step": [0.01, 0.1, 1.0], "ridge": [0.01, 0.1, 1.0]},
-    "maml_fo": {"server_step": [0.1, 1.0], "local_step": [0.01, 0.1, 1.0]},
+    "fedavg": {"server_step": [0.001, 0.01, 0.1, 1.0]},
+    "ftfa": {"server_step": [0.01, 0.1, 1.0], "local_step": [1.0, 10.0, 100.0]},
+    "rtfa": {
+        "server_step": [0.01, 0.1],
+        "local_step": [1.0, 10.0, 100.0],
+        "ridge": [1e-4, 1e-3, 0.01],
+    },
     "pfedme": {"server_step": STEPS, "mixing": MIXING},
 }
 
