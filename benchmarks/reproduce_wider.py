@@ -4,16 +4,19 @@
 
 Each data set of docs/reproduction is run with its own experiment file but for the protocol and for
 pFedMe's steps, which reach two decades beyond the paper's on either side; the grid and the chosen
-values of the others stay the paper's. Features are read where `fedasym features NAME` keeps them, so
-that no network is trained twice. A run that is interrupted goes on where it was; finished tables go to
-INTO/tables/NAME-PROTOCOL, for `fedasym runs show` and `fedasym reproduce --check --tables`.
-`--quick` runs scaled copies on drawn clients, to try the command itself on two cores.
+values of the others stay the paper's. Under the protocol of the released code pFedMe trains all
+clients in every round, at 30 times the price: it is left out there, and `--pfedme` runs it alone,
+with few values and three seeds. Features are read where `fedasym features NAME` keeps them, so
+that no network is trained twice. A run that is interrupted goes on where it was, several processes
+may share one; finished tables go to INTO/tables/NAME-PROTOCOL, for `fedasym runs show` and
+`fedasym reproduce --check --tables`. `--quick` runs scaled copies on drawn clients, to try the
+command itself on two cores.
 
-    python benchmarks/reproduce_wider.py --ready features_600_clients.npz [--protocol text]
+    python benchmarks/reproduce_wider.py cifar100 --ready features_600_clients.npz [--scale 5] [--small]
 
-trains five algorithms on features of CIFAR-100's clients that are there already, of another network,
-with few values of each setting but pFedMe's and with three seeds: half an hour of a core. Under the protocol of the
-released code pFedMe trains all 600 clients in every round, and is left out there.
+trains on features of CIFAR-100's clients that are there already, multiplied by a number, so that the
+paper's steps suit them; `--small` takes five algorithms, few values of each setting but pFedMe's and
+three seeds: half an hour of a core.
 """
 
 from __future__ import annotations
@@ -29,7 +32,7 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ("cifar100", "digits", "shakespeare", "stackexchange")
 STEPS = [5e-6, 5e-5, 5e-4, 5e-3, 5e-2, 5e-1, 5.0]  # the paper's are the middle three
 MIXING = [1.0, 2.0, 4.0]
-FEW: dict[str, dict[str, list[float]]] = {  # these features are small, and want larger steps
+FEW: dict[str, dict[str, list[float]]] = {
     "local": {"local_step": [0.01, 0.1, 1.0]},
     "fedavg": {"server_step": [0.001, 0.01, 0.1, 1.0]},
     "ftfa": {"server_step": [0.01, 0.1, 1.0], "local_step": [1.0, 10.0, 100.0]},
@@ -40,34 +43,46 @@ FEW: dict[str, dict[str, list[float]]] = {  # these features are small, and want
     },
     "pfedme": {"server_step": STEPS, "mixing": MIXING},
 }
+PFEDME = {"server_step": [5e-4, 5e-3, 5e-2, 5e-1], "mixing": [1.0, 2.0]}  # where all clients train
 
 
-def experiment_of(name: str, protocol: str) -> fa.Experiment:
-    """A recorded experiment under one of the protocols, with pFedMe's wider grid."""
+def experiment_of(name: str, protocol: str, *, pfedme: bool, small: bool) -> fa.Experiment:
+    """A recorded experiment under one of the protocols, with pFedMe's wider grid or pFedMe alone."""
     held = fa.Experiment.from_toml(ROOT / "docs" / "reproduction" / name / "experiment.toml")
     told = held.model_dump(exclude_unset=True)
-    told["name"] = f"{name}-{protocol}"
     told["settings"]["protocol"] = protocol
-    told["grid"]["pfedme"] = {"server_step": STEPS, "mixing": MIXING}
+    grid = dict(FEW if small else told["grid"])
+    label = f"{name}-{protocol}"
+    if pfedme:
+        grid = {"pfedme": PFEDME}
+    elif protocol == "code":
+        grid.pop("pfedme")
+    else:
+        grid["pfedme"] = {"server_step": STEPS, "mixing": MIXING}
+    if small or pfedme:
+        told |= {"trials": {"seeds": 3, "splits": 0}, "gains": {"algorithms": []}}
+        label += "-pfedme" if pfedme else "-small"
+    told |= {"name": label, "algorithms": list(grid), "grid": grid}
     return fa.Experiment(**told)
 
 
-def small_experiment(protocol: str) -> fa.Experiment:
-    """The recorded experiment on CIFAR-100 with few values, three seeds and no other trials."""
-    told = experiment_of("cifar100", protocol).model_dump(exclude_unset=True)
-    grid = {name: each for name, each in FEW.items() if (name, protocol) != ("pfedme", "code")}
-    told |= {"name": f"cifar100-ready-{protocol}", "algorithms": list(grid), "grid": grid}
-    told |= {"trials": {"seeds": 3, "splits": 0}, "gains": {"algorithms": []}}
-    return fa.Experiment(**told)
-
-
-def read_ready(path: Path) -> fa.Federation:
+def read_ready(path: Path, scale: float) -> fa.Federation:
     """Clients from features that are kept with 8 bits each, a scale for every feature."""
     with np.load(path) as file:
-        features = file["q"] * file["scale"]
+        features = file["q"] * (scale * file["scale"])
         return fa.Federation.from_arrays(
             features.astype(np.float32), file["y"], file["client"], split=file["split"]
         )
+
+
+def scale_down(experiment: fa.Experiment) -> tuple[fa.Experiment, fa.Federation]:
+    """A copy for two cores, and drawn clients for it."""
+    drawn = {"task": "classification", "clients": 12, "dimension": 10, "classes": 3}
+    clients = fa.datasets.synthetic(**drawn, aspect=0.5, seed=1)
+    experiment = experiment.quick()
+    small = {"rounds": 4, "evaluate_every": 2, "cohort": 6, "precision": "float32"}
+    settings = experiment.settings.model_copy(update=small)
+    return experiment.model_copy(update={"settings": settings}), clients
 
 
 def main() -> None:
@@ -75,30 +90,23 @@ def main() -> None:
     asked.add_argument("names", nargs="*", default=RECORDED)
     asked.add_argument("--protocol", choices=["text", "code"], action="append")
     asked.add_argument("--into", type=Path, default=Path("runs"))
+    asked.add_argument("--pfedme", action="store_true", help="pFedMe alone, three seeds")
     asked.add_argument("--quick", action="store_true")
-    asked.add_argument("--ready", type=Path)
+    asked.add_argument("--ready", type=Path, help="features of CIFAR-100's clients, 8 bits each")
+    asked.add_argument("--scale", type=float, default=1.0, help="what to multiply them by")
+    asked.add_argument("--small", action="store_true", help="few values, three seeds")
     given = asked.parse_args()
-    if given.ready:
-        clients = read_ready(given.ready)
-        for protocol in given.protocol or ["text", "code"]:
-            experiment = small_experiment(protocol)
-            print(f"\n{experiment.name}", flush=True)
-            print(fa.run(experiment, clients, into=given.into / experiment.name))
-        return
+    ready = read_ready(given.ready, given.scale) if given.ready else None
     for name in given.names:
         for protocol in given.protocol or ["text", "code"]:
-            experiment, clients = experiment_of(name, protocol), None
+            experiment = experiment_of(name, protocol, pfedme=given.pfedme, small=given.small)
+            clients = ready if name == "cifar100" else None
             if given.quick:
-                drawn = {"task": "classification", "clients": 12, "dimension": 10, "classes": 3}
-                clients = fa.datasets.synthetic(**drawn, aspect=0.5, seed=1)
-                experiment = experiment.quick()
-                small = {"rounds": 4, "evaluate_every": 2, "cohort": 6, "precision": "float32"}
-                settings = experiment.settings.model_copy(update=small)
-                experiment = experiment.model_copy(update={"settings": settings})
+                experiment, clients = scale_down(experiment)
             print(f"\n{experiment.name}", flush=True)
             results = fa.run(experiment, clients, into=given.into / experiment.name)
             results.save(given.into / "tables" / experiment.name)
-            print(results)
+            print(results, flush=True)
 
 
 if __name__ == "__main__":

@@ -152,7 +152,7 @@ RECIPES = {
         weight_decay=5e-4,
         augmentation=("crop", "flip"),
     ),
-    "shakespeare": NetworkRecipe("character_lstm", step=0.01, decay_every=8),
+    "shakespeare": NetworkRecipe("character_lstm", batch=32, step=0.003, decay_every=8),
     "stackoverflow": NetworkRecipe("word_lstm", decay_every=3),
     "stackexchange": NetworkRecipe("word_lstm", decay_every=3),
 }
