@@ -43,10 +43,9 @@ if TYPE_CHECKING:
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
-    from fedasym.training import keep_compilations
+    from fedasym.training import keep_compilations, train
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
-    from fedasym.training.training import train
     from fedasym.verbs import clusters, fine_tuning, one_step, predict
     from fedasym.verbs.regimes import (
         compare,
@@ -114,7 +113,7 @@ _HOME = {
     "separability": "fedasym.verbs.regimes",
     "simulate": "fedasym.verbs.simulation",
     "sweep": "fedasym.experiments.execution",
-    "train": "fedasym.training.training",
+    "train": "fedasym.training",
     "what_if": "fedasym.models.what_if",
 }
 _MODULES = {

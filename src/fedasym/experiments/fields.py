@@ -24,6 +24,7 @@ from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.data.federation import Federation
 from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import SPLITS
+from fedasym.training import find_algorithms, grid_of, read_grid
 from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.settings import (
     ABOUT,
@@ -36,7 +37,6 @@ from fedasym.training.settings import (
     own_settings,
     resolve_protocol,
 )
-from fedasym.training.training import find_algorithms, grid_of, read_grid
 
 if TYPE_CHECKING:
     from fedasym.experiments import Experiment
