@@ -32,7 +32,7 @@ def list_datasets() -> None:
 
     Example: fedasym data list
     """
-    from fedasym.data.catalogue import CATALOGUE, data_folder
+    from fedasym.data import CATALOGUE, data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
     for entry in CATALOGUE.values():
@@ -59,8 +59,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
     source
         A folder or archive that you have already, or the address of a mirror.
     """
-    from fedasym.data.catalogue import fetch as fetched
-    from fedasym.data.catalogue import find_dataset
+    from fedasym.data import fetch as fetched
+    from fedasym.data import find_dataset
 
     if not find_dataset(name).fetched:
         raise fa.InvalidInput(
@@ -95,7 +95,7 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     seed
         Of the split.
     """
-    from fedasym.data.catalogue import PaperCounts, find_dataset
+    from fedasym.data import PaperCounts, find_dataset
     from fedasym.data.splits import duplicates
     from fedasym.pretraining import FEATURES, RECIPES
 
@@ -392,7 +392,7 @@ def features(
 
 def find_data(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
     """A data set by its name, or a file's own name and what it holds."""
-    from fedasym.data.catalogue import CATALOGUE, find_dataset
+    from fedasym.data import CATALOGUE, find_dataset
 
     if data in CATALOGUE:
         return data, None
