@@ -25,7 +25,7 @@ from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
 from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps, better_alone
 from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.registry import SHARES, SIMPLEST
+from fedasym.algorithms.paper import SHARES, SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, json_value, number, three_digits
 from fedasym.core.privacy import Privacy

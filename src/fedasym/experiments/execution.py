@@ -11,8 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import GRIDS, TRAINED, Algorithm
-from fedasym.algorithms.registry import REGISTRY, as_names, asks_for_all, find, requested_algorithms
+from fedasym.algorithms import (
+    GRIDS,
+    TRAINED,
+    Algorithm,
+    as_names,
+    asks_for_all,
+    requested_algorithms,
+)
+from fedasym.algorithms.registry import REGISTRY, find
 from fedasym.core.errors import InvalidInput, path_of, read_list
 from fedasym.core.runtime import Executor, Notice, Progress, ask, progress_shown
 from fedasym.data.federation import Federation, check_federation

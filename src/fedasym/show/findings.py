@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from fedasym.algorithms.registry import SHARES
+from fedasym.algorithms.paper import SHARES
 from fedasym.core.numbers import Array, join_with_and, number
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import SEEDS, SPLITS

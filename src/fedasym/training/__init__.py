@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, find
-from fedasym.algorithms.registry import REGISTRY, asks_for_all
+from fedasym.algorithms import Algorithm, asks_for_all, find
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import Progress, cache_folder, progress_shown

@@ -33,7 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, Objective
-from fedasym.algorithms.registry import REGISTRY, USUAL_PENALTY
+from fedasym.algorithms.paper import USUAL_PENALTY
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, map_blocks

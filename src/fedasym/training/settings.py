@@ -19,9 +19,9 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm
-from fedasym.algorithms.family import verbs_of
-from fedasym.algorithms.registry import REGISTRY, SHARED, is_built_in
+from fedasym.algorithms import Algorithm, verbs_of
+from fedasym.algorithms.paper import SHARED
+from fedasym.algorithms.registry import REGISTRY, is_built_in
 from fedasym.algorithms.stages import ClientStage, ServerStage, Setting, Stage, setting
 from fedasym.core.errors import InvalidInput, NoFormula, find_entry, read_list, unknown_name
 from fedasym.core.numbers import flag, one_float

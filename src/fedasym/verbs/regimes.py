@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, Literal, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm, find
+from fedasym.algorithms import Algorithm, find, resolve
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import resolve
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, unknown_name
 from fedasym.core.numbers import Array, floats, number, one_float
 from fedasym.theory import Worlds, best_ridge, flatten, interpolant_limit, ridge_limit, shared_limit

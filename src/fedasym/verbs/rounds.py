@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms.registry import Algorithm, resolve
+from fedasym.algorithms import resolve
+from fedasym.algorithms.paper import Algorithm
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import MOST, Array, floats, number, whole
 from fedasym.core.privacy import CLIP_RATE, FIRST_CLIP, Privacy, read_privacy, split_noise

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm
+from fedasym.algorithms import Algorithm, asks_for_all, resolve
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import CEILINGS, asks_for_all, resolve
+from fedasym.algorithms.paper import CEILINGS
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning, one_of
 from fedasym.core.numbers import Array, check_ridge, check_seed, flag, whole
 from fedasym.core.runtime import Progress, ask, few_threads, physical_memory, progress_shown

@@ -14,8 +14,8 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, Objective
-from fedasym.algorithms.registry import describe_algorithm, equality_notes
+from fedasym.algorithms import Algorithm, Objective, equality_notes
+from fedasym.algorithms.registry import describe_algorithm
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, check_ridge
 from fedasym.core.runtime import few_threads
