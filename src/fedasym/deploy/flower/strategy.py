@@ -42,7 +42,9 @@ from fedasym.deploy.flower.messages import (
     MOMENTS,
     SCALING,
     SENT,
+    SILENT,
     STEPS_KEY,
+    Attentive,
     Change,
     RefusedReply,
     Trouble,
@@ -53,26 +55,24 @@ from fedasym.deploy.flower.messages import (
     count_in,
     length_of,
     log,
+    log_troubles,
     mean_change,
     metrics_in,
     pack_state,
     scores_in,
     shorten_changes,
+    sort_replies,
     unpack_state,
     usual_shares,
 )
 from fedasym.deploy.flower.preparation import Preparation, Reading
 from fedasym.deploy.flower.roster import (
-    SILENT,
     Attendance,
-    Attentive,
     DataKind,
     Node,
     NodeRoster,
     describe_data,
     is_sample_count,
-    log_troubles,
-    sort_replies,
 )
 from fedasym.exact.outputs import GramSums
 from fedasym.models import SavedHead
