@@ -10,7 +10,7 @@ ROLES = {
     "write advice": ("fedasym.show.advice", "write_advice"),
     "draw comparison of accuracies": ("fedasym.show.figures.classes", "draw_accuracies"),
     "draw comparison of losses": ("fedasym.show.figures.theory", "draw_table"),
-    "draw decomposition": ("fedasym.show.figures.classes", "draw_decomposition"),
+    "draw decomposition": ("fedasym.show.figures.rounds", "draw_decomposition"),
     "draw histories": ("fedasym.show.figures.rounds", "draw_training"),
     "draw diagram of accuracies": ("fedasym.show.figures.classes", "draw_accuracy_diagram"),
     "draw path of accuracies": ("fedasym.show.figures.classes", "draw_accuracy_path"),

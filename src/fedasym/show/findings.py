@@ -15,7 +15,7 @@ from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.results import SWEEPS, describe_rules
 from fedasym.show.figures import embed
-from fedasym.show.figures.classes import bin_edges, draw_histogram
+from fedasym.show.figures.rounds import bin_edges, draw_histogram
 from fedasym.show.pages import (
     Cell,
     Column,

@@ -66,8 +66,7 @@ from fedasym.show.reproduction import (
     trial_curves,
 )
 from fedasym.training.comparisons import show_difference, show_probability
-from fedasym.training.histories import deviation_text, seed_range
-from fedasym.training.wording import MEANINGS, statistic_text
+from fedasym.training.wording import MEANINGS, deviation_text, seed_range, statistic_text
 from fedasym.training.wording import setting_text as show_setting
 
 if TYPE_CHECKING:
