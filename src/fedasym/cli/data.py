@@ -11,7 +11,16 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli import GOES_ON, TRAINING, app, names, read_federation, show_progress, whole_numbers
+from fedasym.cli import (
+    GOES_ON,
+    TRAINING,
+    app,
+    find_data,
+    names,
+    read_federation,
+    show_progress,
+    whole_numbers,
+)
 from fedasym.cli.training import COLUMNS, Columns
 
 data = App(
@@ -388,14 +397,3 @@ def features(
             progress=progress,
         )
     print(f"{fa.Federation.from_safetensors(path)}\n\nTrain on it: fedasym train {path}")
-
-
-def find_data(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
-    """A data set by its name, or a file's own name and what it holds."""
-    from fedasym.data import CATALOGUE, find_dataset
-
-    if data in CATALOGUE:
-        return data, None
-    if not Path(data).exists():
-        find_dataset(data)  # says which names there are
-    return Path(data).stem, read_federation(data, columns)
