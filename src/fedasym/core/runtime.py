@@ -254,6 +254,11 @@ class Notice(str):
 Progress = Callable[[float, str], None]
 
 
+def progress_portion(tell: Progress, place: int, count: int, width: float = 1.0) -> Progress:
+    """The progress of one of `count` equal pieces, or of a `width` of one, as that of the whole."""
+    return lambda share, text: tell((place + width * share) / count, text)
+
+
 def progress_shown(progress: Any) -> Progress | None:
     """What hears how far work is: as given, and a bar in a notebook where nothing is given.
 

@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import urlsplit
 
 from fedasym.core.errors import InvalidInput, find_entry
-from fedasym.core.runtime import Progress, cache_folder, hold_lock, progress_shown
+from fedasym.core.runtime import Progress, cache_folder, hold_lock, progress_portion, progress_shown
 from fedasym.data.archives import (
     ADDRESS,
     ARCHIVES,
@@ -252,11 +252,6 @@ def rising_progress(progress: Progress | None) -> Tell:
             progress(highest, text)
 
     return tell
-
-
-def progress_portion(tell: Tell, place: int, count: int, width: float = 1.0) -> Tell:
-    """The progress of one of `count` equal pieces, or of a `width` of one, as that of the whole."""
-    return lambda share, text: tell((place + width * share) / count, text)
 
 
 class PaperCounts(NamedTuple):

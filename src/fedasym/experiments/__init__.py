@@ -33,9 +33,8 @@ from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import notebook_text
 from fedasym.experiments.fields import GRID_SCHEMA, Axes, Grid, complete_grid
-from fedasym.training import find_algorithms
 from fedasym.training.convergence import PAPER_STEPS, stable_steps
-from fedasym.training.settings import TEXT, resolve_protocol
+from fedasym.training.settings import TEXT, find_algorithms, resolve_protocol
 from fedasym.training.wording import fold_line
 
 if TYPE_CHECKING:

@@ -24,7 +24,6 @@ from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.data.federation import Federation
 from fedasym.data.shards import ShardedFederation
 from fedasym.data.splits import SPLITS
-from fedasym.training import find_algorithms, grid_of, read_grid
 from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.settings import (
     ABOUT,
@@ -34,7 +33,10 @@ from fedasym.training.settings import (
     Protocol,
     Settings,
     default_for,
+    find_algorithms,
+    grid_of,
     own_settings,
+    read_grid,
     resolve_protocol,
 )
 

@@ -14,11 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm, asks_for_all, find
-from fedasym.algorithms.registry import REGISTRY
-from fedasym.core.errors import InvalidInput, MissingPackage, read_list, unknown_name
+from fedasym.algorithms import Algorithm
+from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.privacy import Privacy, read_privacy
-from fedasym.core.runtime import Progress, cache_folder, progress_shown
+from fedasym.core.runtime import Progress, cache_folder, progress_portion, progress_shown
 from fedasym.data.federation import Federation, check_federation
 from fedasym.training.convergence import stable_steps
 from fedasym.training.histories import Histories
@@ -26,19 +25,20 @@ from fedasym.training.history import History
 from fedasym.training.plans import check_private, shared_work, spent_privacy
 from fedasym.training.settings import (
     CHOSEN,
+    COHORT,
     SETTINGS,
+    Grid,
     Protocol,
     Settings,
-    all_trainable,
     check_corrections,
     check_own,
-    check_steps,
-    check_trainable,
     check_whole_numbers,
     default_for,
     default_of,
-    fixed_settings,
+    find_algorithms,
+    grid_of,
     own_settings,
+    read_grid,
     resolve_protocol,
     resolve_ridge,
     takes_settings,
@@ -80,85 +80,6 @@ def keep_compilations(folder: str | Path | None = None) -> Path:
         config.update("jax_persistent_cache_min_compile_time_secs", float(seconds))
         compilation_cache.reset_cache()
     return where
-
-
-Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
-
-
-COHORT = 20  # clients a round, where there are that many
-
-
-def find_algorithms(
-    algorithm: str | Algorithm | Iterable[str | Algorithm], classes: bool = True
-) -> tuple[list[Algorithm], bool]:
-    """The algorithms asked for, and whether several were."""
-    if asks_for_all(algorithm):
-        algorithm = all_trainable(classes)
-    several = not isinstance(algorithm, str | Algorithm)
-    chosen: list[Algorithm] = []
-    for entry in read_list("algorithm", algorithm) if several else [algorithm]:
-        chosen.append(find(entry))
-        check_trainable(chosen[-1])
-        check_steps(chosen[-1])
-    if not chosen:
-        raise InvalidInput(f"algorithm is empty: name at least one of {', '.join(REGISTRY)}")
-    names = [entry.name for entry in chosen]
-    if len(set(names)) < len(names):
-        raise InvalidInput(
-            f"algorithm has {max(names, key=names.count)} twice: give each its own name"
-        )
-    return chosen, several
-
-
-def read_grid(grid: Any) -> dict[str, Any]:
-    """A grid with lists of values."""
-    if not isinstance(grid, Mapping):
-        raise InvalidInput(f"grid is {grid!r}: it must name settings and list their values")
-    return {
-        name: (
-            read_grid(values)
-            if isinstance(values, Mapping)
-            else read_list(f"grid's {name}", values)
-        )
-        for name, values in grid.items()
-    }
-
-
-def grid_of(
-    algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[str, Any]
-) -> dict[str, list[float]]:
-    """The values to try of the settings an algorithm uses: from one grid for all, or its own."""
-    names = [each.name for each in algorithms]
-    own = any(isinstance(values, Mapping) for values in grid.values())
-    for name, values in grid.items() if own else ():
-        if name not in names:
-            raise InvalidInput(
-                f"grid has a part for {name}, which is not trained: choose from {', '.join(names)}"
-            )
-        if not isinstance(values, Mapping):
-            raise InvalidInput(
-                f"grid's part for {name} is {values!r}: it must name settings and list their values"
-            )
-    axes = grid.get(algorithm.name, {}) if own else grid
-    users = [algorithm] if own else algorithms
-    for name, values in axes.items():
-        known = (*SETTINGS, *(own for user in users for own in own_settings(user)))
-        if name not in known:
-            raise unknown_name("grid entry", name, known)
-        if not any(name in tunable_settings(user) for user in users):
-            raise InvalidInput(
-                f"grid has {name}, which {', '.join(user.name for user in users)} does not use:"
-                " leave it out"
-            )
-        if not values:
-            raise InvalidInput(f"grid has no values for {name}: give at least one, or leave it out")
-    return {name: values for name, values in axes.items() if name in tunable_settings(algorithm)}
-
-
-def tunable_settings(algorithm: Algorithm) -> list[str]:
-    """The settings that matter to an algorithm: those it uses, except a ridge of its own."""
-    own = "ridge" in fixed_settings(algorithm.personalise)
-    return [name for name in used_settings(algorithm) if not (own and name == "ridge")]
 
 
 def list_configurations(
@@ -339,7 +260,7 @@ def train(
             deals,
             precision,
             form,
-            progress and report_share(progress, part, len(parts)),
+            progress and progress_portion(progress, part, len(parts)),
         )
         for place, row in zip(places, outcomes, strict=True):
             trained[place] = [
@@ -379,11 +300,6 @@ def separate_directions(jobs: Sequence[tuple[Algorithm, Settings]]) -> list[list
         key = None if plain else (algorithm.name, dict(settings.own)["power"])
         found.setdefault(key, []).append(place)
     return list(found.values())
-
-
-def report_share(progress: Progress, part: int, parts: int) -> Progress:
-    """Progress of one of several parts, as that of the whole."""
-    return lambda share, text: progress((part + share) / parts, text)
 
 
 def compute_histories(
