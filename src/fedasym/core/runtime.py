@@ -328,7 +328,7 @@ class Executor(Protocol):
         """How many tasks at a time, at the most."""
 
 
-LAYERS = ("fedasym.show", "fedasym.deploy")
+LAYERS = ("fedasym.deploy", "fedasym.show")  # the lighter one first
 _FILLED: dict[str, Callable[..., Any]] = {}
 
 
@@ -343,8 +343,8 @@ def fill(role: str, module: str, name: str) -> None:
 
 def ask(role: str) -> Callable[..., Any]:
     """The function that fills a role."""
-    if role not in _FILLED:
-        for layer in LAYERS:
+    for layer in LAYERS:
+        if role not in _FILLED:
             import_module(layer)
     return _FILLED[role]
 

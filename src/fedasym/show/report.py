@@ -23,6 +23,7 @@ from fedasym.experiments.reproduction import (
     show_share,
 )
 from fedasym.experiments.results import SWEEPS
+from fedasym.show import Cell, Column, Drawing, Table, count, count_of, minus, render, write_html
 from fedasym.show.figures import embed_for_screens
 from fedasym.show.figures.rounds import draw_gains, draw_sweep
 from fedasym.show.findings import (
@@ -42,17 +43,6 @@ from fedasym.show.findings import (
     name_best,
     read_accuracy,
     read_loss,
-)
-from fedasym.show.pages import (
-    Cell,
-    Column,
-    Drawing,
-    Table,
-    count,
-    count_of,
-    minus,
-    render,
-    write_html,
 )
 from fedasym.show.reproduction import (
     Curves,
