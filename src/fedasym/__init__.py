@@ -47,13 +47,13 @@ if TYPE_CHECKING:
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
     from fedasym.verbs import clusters, fine_tuning, one_step, predict
+    from fedasym.verbs.privacy import privacy_costs
     from fedasym.verbs.regimes import (
         compare,
         interpolation,
         noise_threshold,
         optimal_loss,
         optimal_ridge,
-        privacy_costs,
         separability,
     )
     from fedasym.verbs.rounds import rounds
@@ -106,7 +106,7 @@ _HOME = {
     "predict": "fedasym.verbs",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
-    "privacy_costs": "fedasym.verbs.regimes",
+    "privacy_costs": "fedasym.verbs.privacy",
     "resemble": "fedasym.models.doubles",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",

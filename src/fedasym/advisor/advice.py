@@ -35,7 +35,7 @@ from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.theory.contours import sample_support
 from fedasym.training.decomposition import Decomposition, GainParts
-from fedasym.verbs.regimes import Candidates, RoundSearch
+from fedasym.verbs.privacy import Candidates, RoundSearch
 from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum

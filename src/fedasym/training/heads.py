@@ -1,4 +1,4 @@
-"""Samples and models on the device: clients' flat tables, two exact forms of a model, and its losses.
+"""Samples and models on the device: clients' flat tables, exact forms of a model, its losses.
 
 A run asks for two kinds of samples alone: those of a cohort, and of all clients a block after the
 other. In memory both are one packed federation, which stays on the device. On disk a cohort's
