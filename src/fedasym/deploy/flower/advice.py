@@ -90,7 +90,8 @@ from fedasym.deploy.flower.messages import (
     report_as,
     sort_replies,
 )
-from fedasym.deploy.flower.nodes import Load, check_listed, load_prepared, reply_for_recipe
+from fedasym.deploy.flower.nodes import check_listed, load_prepared, reply_for_recipe
+from fedasym.deploy.flower.policy import Load
 from fedasym.deploy.flower.preparation import Preparation, Reading, TableAnswer, read_asked
 from fedasym.deploy.flower.roster import Attendance, describe_data, is_hash, is_sample_count
 from fedasym.training.plans import draw_secret_noise

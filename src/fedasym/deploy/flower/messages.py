@@ -1,6 +1,6 @@
 """What goes between server and nodes: what is in a message, what a node says is wrong, and what the
-server takes; of nodes' replies some count, and for each of the others there is a reason why it does
-not.
+server takes of it and averages; of nodes' replies some count, and for each of the others there is a
+reason why it does not.
 
 A message has arrays, words and numbers, each under one name, and heads among the arrays.
 
@@ -24,7 +24,7 @@ import re
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, TypeVar
 
@@ -45,7 +45,12 @@ from fedasym.core.errors import (
     UnknownClass,
     UnreadableFile,
 )
+from fedasym.core.privacy import Privacy, Release, spend_together
 from fedasym.data.files import BROKEN
+from fedasym.deploy.flower import RunConfiguration
+from fedasym.training.plans import clip_move, draw_secret_noise
+from fedasym.training.settings import Settings
+from fedasym.training.twin import COHORT
 
 log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stand together
 
@@ -620,3 +625,88 @@ def log_troubles(troubles: Mapping[int, Trouble]) -> None:
     """Name the nodes that are left out, each with the reason."""
     for node, trouble in troubles.items():
         log.warning("Node %d is left out: %s", node, trouble.text)
+
+
+ROUNDING = 1e-3  # of a budget: what accountants of one round and of all may differ by
+
+
+class PrivateAverage:
+    """The server's part in private rounds: it plans the noise, adds it unless nodes do, and counts
+    what is spent, round by round, whoever is connected.
+    """
+
+    def __init__(self, settings: Settings, privacy: Privacy, noise_on_nodes: bool) -> None:
+        self.settings, self.privacy, self.noise_on_nodes = settings, privacy, noise_on_nodes
+        self.multiplier: float | None = None
+        self.releases: list[Release] = []
+
+    @classmethod
+    def of(cls, told: RunConfiguration) -> PrivateAverage | None:
+        """Of a run; None where it is not private."""
+        privacy = told.settings.privacy
+        return None if privacy is None else cls(told.settings, privacy, told.noise_on_nodes)
+
+    @property
+    def delta(self) -> float:
+        """Of the budget."""
+        return self.privacy.delta
+
+    @property
+    def epsilon(self) -> float:
+        """What is spent so far."""
+        return spend_together(self.releases, self.delta) if self.releases else 0.0
+
+    def average(
+        self,
+        moves: Mapping[int, tuple[NDArray[np.float64], int]],
+        shape: tuple[int, ...],
+        able: int,
+        turns: Mapping[str, int],
+    ) -> NDArray[np.float64] | None:
+        """The sum of the nodes' moves over the expected cohort, with noise; None where the budget
+        is spent, as nodes left or rounds were added.
+
+        moves: by node, with how many clients it is the sum of, which bounds its length. able:
+        clients that may be drawn. turns: how often each was.
+        """
+        clip = float(self.privacy.clip or 0.0)
+        cohort = min(self.settings.cohort or COHORT, able)
+        total = np.zeros(shape)
+        for _, (move, clients) in sorted(moves.items()):
+            total += move if self.noise_on_nodes else clip_move(move, clients * clip)[0]
+        if self.noise_on_nodes:
+            # the server knows who was drawn, so that drawing hides nobody
+            z = self.privacy.find_multiplier(self.settings.rounds, 1, 1)
+            self.releases = [Release(z, "poisson", max(turns.values(), default=0), 1, 1)]
+            return total / cohort
+        if self.multiplier is None:
+            found = self.privacy.find_multiplier(self.settings.rounds, cohort, able)
+            self.multiplier = found
+            log.info("Privacy: noise multiplier %.4g, updates clipped at %.4g", found, clip)
+        release = Release(self.multiplier, self.privacy.sampling, 1, cohort, able)
+        if self.exceeds(release):
+            return None
+        self.releases.append(release)
+        return np.asarray((total + self.multiplier * clip * draw_secret_noise(shape)) / cohort)
+
+    def exceeds(self, release: Release) -> bool:
+        """Whether one more release would spend more than the budget."""
+        budget = self.privacy.epsilon
+        if budget is None:
+            return False
+        return spend_together([*self.releases, release], self.delta) > budget * (1 + ROUNDING)
+
+    def to_json(self) -> list[list[Any]]:
+        """What was released, for a run that goes on."""
+        return [list(astuple(each)) for each in self.releases]
+
+    def resume(self, releases: list[list[Any]]) -> None:
+        """Go on from what was released before."""
+        self.releases = [Release(*each) for each in releases]
+        if self.releases and not self.noise_on_nodes:
+            self.multiplier = self.releases[-1].multiplier
+
+
+def head_record(head: Any) -> ArrayRecord:
+    """A head as it is sent."""
+    return arrays_in(content_of({HEAD: head}))
