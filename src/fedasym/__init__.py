@@ -43,18 +43,17 @@ if TYPE_CHECKING:
     from fedasym.results.simulation import Simulation
     from fedasym.show.report import report
     from fedasym.show.reproduction import reproduce
-    from fedasym.training import keep_compilations
+    from fedasym.training import keep_compilations, train
     from fedasym.training.histories import Histories
     from fedasym.training.history import History
-    from fedasym.training.training import train
     from fedasym.verbs import clusters, fine_tuning, one_step, predict
+    from fedasym.verbs.privacy import privacy_costs
     from fedasym.verbs.regimes import (
         compare,
         interpolation,
         noise_threshold,
         optimal_loss,
         optimal_ridge,
-        privacy_costs,
         separability,
     )
     from fedasym.verbs.rounds import rounds
@@ -107,14 +106,14 @@ _HOME = {
     "predict": "fedasym.verbs",
     "report": "fedasym.show.report",
     "reproduce": "fedasym.show.reproduction",
-    "privacy_costs": "fedasym.verbs.regimes",
+    "privacy_costs": "fedasym.verbs.privacy",
     "resemble": "fedasym.models.doubles",
     "rounds": "fedasym.verbs.rounds",
     "run": "fedasym.experiments.execution",
     "separability": "fedasym.verbs.regimes",
     "simulate": "fedasym.verbs.simulation",
     "sweep": "fedasym.experiments.execution",
-    "train": "fedasym.training.training",
+    "train": "fedasym.training",
     "what_if": "fedasym.models.what_if",
 }
 _MODULES = {

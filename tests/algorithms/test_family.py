@@ -9,8 +9,8 @@ import pytest
 from sklearn.linear_model import Ridge as Pooled
 
 import fedasym as fa
-from fedasym.algorithms import Algorithm, Descend, Keep, Meta, ModelMixture, Moreau, Ridge
-from fedasym.algorithms.family import FAMILY, verbs_of
+from fedasym.algorithms import Algorithm, Descend, Keep, Meta, ModelMixture, Moreau, Ridge, verbs_of
+from fedasym.algorithms.family import FAMILY
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.exact.class_clients import (

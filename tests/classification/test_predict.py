@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.algorithms.registry import CLASSES, find
+from fedasym.algorithms.paper import CLASSES
+from fedasym.algorithms.registry import find
 from fedasym.theory.classes import canonical_pair, softmax_limit
 from fedasym.verbs.accuracies import DEFAULT, score_rule, softmax_world
 

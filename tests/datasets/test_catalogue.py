@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 import fedasym as fa
-from fedasym.data.catalogue import CATALOGUE
+from fedasym.data import CATALOGUE
 
 from .. import command
 

@@ -6,8 +6,8 @@ import tracemalloc
 import pytest
 
 from fedasym.core.errors import InvalidInput
+from fedasym.data import fetch
 from fedasym.data.archives import ARCHIVES
-from fedasym.data.catalogue import fetch
 
 from .serving import BODY, FILES, HALF, TRAIN, check, described, left, member, packed
 

@@ -11,8 +11,7 @@ import sys
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data import archives
-from fedasym.data.catalogue import fetch
+from fedasym.data import archives, fetch
 
 from .serving import BODY, FILES, check, left
 
@@ -31,12 +30,12 @@ def test_no_room_is_said_before_the_first_byte(server, home, monkeypatch):
 
 LIMITED = """
 import resource, sys
-from fedasym.data import archives, catalogue
+from fedasym.data import archives, fetch
 from fedasym.core.errors import InvalidInput
 resource.setrlimit(resource.RLIMIT_FSIZE, ({limit}, {limit}))
 archives.ARCHIVES["toy"] = (archives.Archive("toy", "toy.tar.bz2", {sha!r}, None, {inside!r}),)
 try:
-    catalogue.fetch("toy", source={url!r})
+    fetch("toy", source={url!r})
 except InvalidInput as reason:
     print(reason)
 """

@@ -9,10 +9,10 @@ from itertools import count
 
 import pytest
 
+from fedasym import data
 from fedasym.core.errors import InvalidInput
-from fedasym.data import archives, catalogue
+from fedasym.data import archives, fetch
 from fedasym.data.archives import ARCHIVES, Archive
-from fedasym.data.catalogue import fetch
 
 from .serving import BODY, HALF, TEST, TRAIN, Handler, check, described, left, packed
 
@@ -50,7 +50,7 @@ def test_fetch_then_no_request_again(server, home):
 
 
 def test_default_address(server, home, monkeypatch):
-    monkeypatch.setattr(catalogue, "ADDRESS", f"{server.url}/")
+    monkeypatch.setattr(data, "ADDRESS", f"{server.url}/")
     check(fetch("toy"))
 
 

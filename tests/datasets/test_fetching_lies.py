@@ -7,9 +7,8 @@ from itertools import count
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data import archives
+from fedasym.data import archives, fetch
 from fedasym.data.archives import ARCHIVES
-from fedasym.data.catalogue import fetch
 
 from .serving import BODY, HALF, check, described, left
 

@@ -9,9 +9,8 @@ import sys
 import pytest
 
 from fedasym.core.errors import InvalidInput
-from fedasym.data import archives
+from fedasym.data import archives, data_folder, fetch
 from fedasym.data.archives import ADDRESS, ARCHIVES
-from fedasym.data.catalogue import data_folder, fetch
 
 from .serving import BODY, FILES, check, left
 
@@ -97,7 +96,7 @@ def test_sources_that_are_refused(tmp_path, home):
 
 def test_importing_asks_nothing_of_the_network():
     code = (
-        "import sys, socket; socket.socket.connect = None; import fedasym.data.catalogue;"
+        "import sys, socket; socket.socket.connect = None; import fedasym.data;"
         " print('numpy' in sys.modules)"
     )
     assert (

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from fedasym.data.catalogue import fetch
+from fedasym.data import fetch
 
 from .serving import BODY, FILES, HALF, TRAIN, check
 
@@ -18,9 +18,9 @@ pytestmark = pytest.mark.usefixtures("toy")
 
 
 FETCH = """
-from fedasym.data import archives, catalogue
+from fedasym.data import archives, fetch
 archives.ARCHIVES["toy"] = (archives.Archive("toy", "toy.tar.bz2", {sha!r}, None, {inside!r}),)
-print(catalogue.fetch("toy", source={url!r}))
+print(fetch("toy", source={url!r}))
 """
 
 

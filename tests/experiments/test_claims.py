@@ -9,7 +9,7 @@ import polars as pl
 import pytest
 
 import fedasym as fa
-from fedasym.data.catalogue import find_dataset
+from fedasym.data import find_dataset
 from fedasym.experiments.fields import SettingsTable
 from fedasym.experiments.reproduction import (
     REFUTED,

@@ -14,8 +14,8 @@ import pytest
 import fedasym as fa
 from fedasym.algorithms import Average, Descend
 from fedasym.cli import parse_spectrum
+from fedasym.show import write_explore_page
 from fedasym.show.explorer import Explorer
-from fedasym.show.pages import write_explore_page
 from fedasym.theory.contours import sample_support
 
 from ..reporting.browser import opened

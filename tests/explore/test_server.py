@@ -22,8 +22,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.show import explore_page, write_explore_page
 from fedasym.show.explorer import TABLES, Explorer, merge_eigenvalues
-from fedasym.show.pages import explore_page, write_explore_page
 
 from ..command import fedasym
 

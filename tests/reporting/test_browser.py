@@ -8,8 +8,8 @@ import re
 
 import pytest
 
+from fedasym.show import DARK, LIGHT
 from fedasym.show.figures import ALGORITHMS, readable_shade
-from fedasym.show.pages import DARK, LIGHT
 from fedasym.show.report import report
 
 from .invented import FINAL, HOSTILE, HOSTILE_NAMES, invented, published

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.show.figures import ALGORITHMS, EVERY, SPARE, STEPS, marker_shape, marks_of
-from fedasym.show.figures.classes import bin_edges
+from fedasym.show.figures.rounds import bin_edges
 from fedasym.show.findings import gains_of, histograms, most_hurt
 from fedasym.show.reproduction import (
     AxisSpan,

@@ -16,8 +16,8 @@ import pytest
 
 import fedasym as fa
 from fedasym.cli import app, import_commands, run
+from fedasym.show import DARK, LIGHT, asset
 from fedasym.show.figures import EVERY, contrast, readable_shade
-from fedasym.show.pages import DARK, LIGHT, asset
 from fedasym.show.report import report, report_page
 
 from .invented import FINAL, HOSTILE, HOSTILE_NAMES, invented, published

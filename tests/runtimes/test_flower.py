@@ -15,7 +15,8 @@ import fedasym as fa
 from fedasym.algorithms import find
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.deploy.flower import RULES, roster
-from fedasym.deploy.flower.nodes import head_file, heads_folder, select_clients
+from fedasym.deploy.flower.nodes import head_file, heads_folder
+from fedasym.deploy.flower.policy import select_clients
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead
 from fedasym.training import twin

@@ -26,7 +26,7 @@ from fedasym.deploy import flower
 from fedasym.deploy.flower import advice, advise_nodes
 from fedasym.deploy.flower.advice import Advisor, solve_least_squares
 from fedasym.deploy.flower.messages import NodeFault
-from fedasym.deploy.flower.nodes import load_clients, select_clients
+from fedasym.deploy.flower.policy import load_clients, select_clients
 
 from ..training.clients import federation
 from .flower_table import Table, table

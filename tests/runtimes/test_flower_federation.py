@@ -23,9 +23,9 @@ from fedasym.advisor.data import read_clients
 from fedasym.advisor.federated import play_federation
 from fedasym.algorithms import TRAINED
 from fedasym.deploy.flower import digest_app, write_app
-from fedasym.deploy.flower.messages import Fault
-from fedasym.deploy.flower.nodes import head_file, select_clients
-from fedasym.deploy.flower.roster import REFUSED_APP
+from fedasym.deploy.flower.messages import REFUSED_APP, Fault
+from fedasym.deploy.flower.nodes import head_file
+from fedasym.deploy.flower.policy import select_clients
 from fedasym.models import SavedHead
 from fedasym.training.settings import TEXT, Settings, resolve_ridge
 from fedasym.training.twin import TwinClient, local_work

@@ -11,7 +11,8 @@ from tests.command import fedasym
 import fedasym as fa
 from fedasym.core.privacy import Release, spend_together
 from fedasym.deploy.flower.grid import read_app
-from fedasym.deploy.flower.nodes import SavedHead, select_clients
+from fedasym.deploy.flower.nodes import SavedHead
+from fedasym.deploy.flower.policy import select_clients
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.training import twin
 from fedasym.training.plans import clip_move, draw_secret_noise

@@ -11,7 +11,8 @@ from flwr.app import Array, ConfigRecord, Message, RecordDict
 
 import fedasym as fa
 from fedasym.deploy.flower.messages import Change, Fault, shorten_changes
-from fedasym.deploy.flower.nodes import SavedHead, select_clients
+from fedasym.deploy.flower.nodes import SavedHead
+from fedasym.deploy.flower.policy import select_clients
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.training import twin
 from fedasym.training.settings import Settings, default_of, find_protocol, own_settings

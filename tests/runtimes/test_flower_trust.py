@@ -23,8 +23,7 @@ from fedasym.data.roles import Role
 from fedasym.deploy.flower import digest_app, digest_archive, digest_files, write_app
 from fedasym.deploy.flower.grid import AppGuard, import_app, read_app, start_node
 from fedasym.deploy.flower.messages import Fault, NodeFault
-from fedasym.deploy.flower.nodes import load_clients, select_clients
-from fedasym.deploy.flower.policy import Policy
+from fedasym.deploy.flower.policy import Policy, load_clients, select_clients
 from fedasym.deploy.flower.preparation import Asked, read_asked
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead

@@ -20,7 +20,8 @@ from fedasym.algorithms import TRAINED
 from fedasym.deploy.flower import ADVISE, RunConfiguration, default_config, write_app
 from fedasym.deploy.flower.grid import try_app
 from fedasym.deploy.flower.messages import Change, shorten_changes
-from fedasym.deploy.flower.nodes import head_file, heads_folder, load_clients
+from fedasym.deploy.flower.nodes import head_file, heads_folder
+from fedasym.deploy.flower.policy import load_clients
 from fedasym.deploy.flower.strategy import Personalized
 from fedasym.models import SavedHead
 from fedasym.training.settings import Settings, resolve_ridge, used_settings

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.training import training
+from fedasym import training
 from fedasym.training.settings import Settings
 
 from .clients import GRAM, as_twin, federation

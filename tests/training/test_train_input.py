@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym import training
 from fedasym.algorithms import Average, Flow, Keep, Meta, Moreau, Ridge
-from fedasym.training import training
 
 from .clients import GRAM, federation, named, same
 

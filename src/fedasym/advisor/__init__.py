@@ -102,15 +102,9 @@ from fedasym.advisor.predictions import (
 from fedasym.advisor.statistics import SizeGroups, Summary, have_common_covariance
 from fedasym.advisor.structure import Structure, estimate_power, find_structure
 from fedasym.advisor.wording import RIVALS, expected_error, name_rivals
-from fedasym.algorithms import PAPER, Algorithm, find
+from fedasym.algorithms import PAPER, Algorithm, asks_for_all, find, requested_algorithms, resolve
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import (
-    SHARES,
-    SIMPLEST,
-    asks_for_all,
-    requested_algorithms,
-    resolve,
-)
+from fedasym.algorithms.paper import SHARES, SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy

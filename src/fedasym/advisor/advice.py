@@ -25,7 +25,7 @@ from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
 from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps, better_alone
 from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.registry import SHARES, SIMPLEST
+from fedasym.algorithms.paper import SHARES, SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, json_value, number, three_digits
 from fedasym.core.privacy import Privacy
@@ -35,7 +35,7 @@ from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
 from fedasym.theory.contours import sample_support
 from fedasym.training.decomposition import Decomposition, GainParts
-from fedasym.verbs.regimes import Candidates, RoundSearch
+from fedasym.verbs.privacy import Candidates, RoundSearch
 from fedasym.worlds import Population
 from fedasym.worlds.classes import ClassPopulation
 from fedasym.worlds.spectra import Spectrum

@@ -386,8 +386,8 @@ class TrainedConfirmation(Confirmation):
         self, data: Any, y: Any = None, clients: Iterable[Hashable] | None = None, *, seed: int = 0
     ) -> Outcome:
         """Train the candidates on some of the clients; compare them by client on test samples."""
+        from fedasym.training import train
         from fedasym.training.histories import Histories
-        from fedasym.training.training import train
 
         federation = sample_clients(as_federation(data, y, clients, seed), seed)
         tested = federation.counts("test")

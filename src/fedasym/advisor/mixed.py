@@ -27,7 +27,7 @@ from fedasym.advisor.estimates import Quantity
 from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, SAME_LIMITS, Prediction, better_alone
 from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm
-from fedasym.algorithms.registry import SHARES
+from fedasym.algorithms.paper import SHARES
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.classes import (

@@ -27,7 +27,7 @@ from fedasym.advisor.statistics import (
     unit_losses,
 )
 from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.registry import SIMPLEST, averaging_twin
+from fedasym.algorithms.paper import SIMPLEST, averaging_twin
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points

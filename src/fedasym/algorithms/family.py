@@ -18,7 +18,8 @@ import numpy as np
 
 from fedasym.algorithms import servers
 from fedasym.algorithms.methods import Average, Interpolate, Keep, Moreau, Ridge, descent_factors
-from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm, with_shares
+from fedasym.algorithms.paper import STEPS, Algorithm, with_shares
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.algorithms.stages import Array, ClientStage, Gradient, ServerStage, setting
 
 SHARED_GRID = (0.001, 0.01, 0.1, 1)
@@ -313,46 +314,3 @@ REGISTRY.include(
         *(AverageRidge, GramRidge, MoreauRidge, Prox, LocalSteps, ModelMixture, DirectedRidge),
     ],
 )
-
-
-VERBS = ("predict", "simulate", "fit", "train", "deploy")
-
-
-def verbs_of(algorithm: Algorithm) -> list[str]:
-    """What can be done with an algorithm, from what its stages have.
-
-    >>> verbs_of(REGISTRY["ifca"]), verbs_of(REGISTRY["rtfa_share"])
-    (['predict', 'simulate', 'fit', 'train', 'deploy'], ['train', 'deploy'])
-    """
-    server, client = algorithm.stages
-    weighed = algorithm.shares_nothing or server.owns("weight") or server.group_stage is not None
-    filtered = client.own_stage is not None or client.owns("keep")
-    takes = algorithm.shares_nothing or server.owns("step") or server.reads_sums
-    stepping = client.plain_stage or client
-    trained = takes and (stepping.step_count == 0 or stepping.owns("step"))
-    trained = trained and not (server.untrainable or client.untrainable)
-    formulas = weighed and filtered and algorithm.correction is None
-    able = dict.fromkeys(("predict", "simulate", "fit"), formulas)
-    able |= {"train": trained, "deploy": trained}
-    return [verb for verb in VERBS if able[verb]]
-
-
-def overview() -> list[dict[str, str]]:
-    """Every algorithm that has a name: what it does, whom it equals, and which verbs take it.
-
-    >>> import fedasym as fa
-    >>> [each["limit of"] for each in fa.algorithms.overview() if each["algorithm"] == "ditto"]
-    ['rtfa']
-    """
-    return [
-        {
-            "algorithm": name,
-            "words": each.words,
-            "alias of": each.alias_of,
-            "limit of": each.limit_of,
-            "verbs": ", ".join(verbs_of(each)),
-            "settings": ", ".join(each.settings),
-            "reference": each.reference,
-        }
-        for name, each in REGISTRY.items()
-    ]

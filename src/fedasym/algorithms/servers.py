@@ -16,7 +16,8 @@ from typing import Any, ClassVar
 import numpy as np
 
 from fedasym.algorithms.methods import Average, Keep, Ridge
-from fedasym.algorithms.registry import REGISTRY, STEPS, Algorithm
+from fedasym.algorithms.paper import STEPS, Algorithm
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.algorithms.stages import (
     Array,
     ClientStage,

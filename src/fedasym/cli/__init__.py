@@ -671,3 +671,14 @@ def announce_stop(left: str) -> Iterator[None]:
         raise SystemExit(STOPPED) from None
     finally:
         signal.signal(signal.SIGINT, before)
+
+
+def find_data(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
+    """A data set by its name, or a file's own name and what it holds."""
+    from fedasym.data import CATALOGUE, find_dataset
+
+    if data in CATALOGUE:
+        return data, None
+    if not Path(data).exists():
+        find_dataset(data)  # says which names there are
+    return Path(data).stem, read_federation(data, columns)

@@ -11,7 +11,16 @@ from typing import Annotated, Any
 from cyclopts import App, Parameter
 
 import fedasym as fa
-from fedasym.cli import GOES_ON, TRAINING, app, names, read_federation, show_progress, whole_numbers
+from fedasym.cli import (
+    GOES_ON,
+    TRAINING,
+    app,
+    find_data,
+    names,
+    read_federation,
+    show_progress,
+    whole_numbers,
+)
 from fedasym.cli.training import COLUMNS, Columns
 
 data = App(
@@ -32,7 +41,7 @@ def list_datasets() -> None:
 
     Example: fedasym data list
     """
-    from fedasym.data.catalogue import CATALOGUE, data_folder
+    from fedasym.data import CATALOGUE, data_folder
 
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
     for entry in CATALOGUE.values():
@@ -59,8 +68,8 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
     source
         A folder or archive that you have already, or the address of a mirror.
     """
-    from fedasym.data.catalogue import fetch as fetched
-    from fedasym.data.catalogue import find_dataset
+    from fedasym.data import fetch as fetched
+    from fedasym.data import find_dataset
 
     if not find_dataset(name).fetched:
         raise fa.InvalidInput(
@@ -95,7 +104,7 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     seed
         Of the split.
     """
-    from fedasym.data.catalogue import PaperCounts, find_dataset
+    from fedasym.data import PaperCounts, find_dataset
     from fedasym.data.splits import duplicates
     from fedasym.pretraining import FEATURES, RECIPES
 
@@ -388,14 +397,3 @@ def features(
             progress=progress,
         )
     print(f"{fa.Federation.from_safetensors(path)}\n\nTrain on it: fedasym train {path}")
-
-
-def find_data(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
-    """A data set by its name, or a file's own name and what it holds."""
-    from fedasym.data.catalogue import CATALOGUE, find_dataset
-
-    if data in CATALOGUE:
-        return data, None
-    if not Path(data).exists():
-        find_dataset(data)  # says which names there are
-    return Path(data).stem, read_federation(data, columns)

@@ -302,8 +302,8 @@ def explore(
     static
         Write the page to this file instead; it needs neither server nor network.
     """
+    from fedasym.show import write_explore_page
     from fedasym.show.explorer import Explorer
-    from fedasym.show.pages import write_explore_page
 
     if static is not None:
         page = write_explore_page(static)

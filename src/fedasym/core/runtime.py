@@ -254,6 +254,11 @@ class Notice(str):
 Progress = Callable[[float, str], None]
 
 
+def progress_portion(tell: Progress, place: int, count: int, width: float = 1.0) -> Progress:
+    """The progress of one of `count` equal pieces, or of a `width` of one, as that of the whole."""
+    return lambda share, text: tell((place + width * share) / count, text)
+
+
 def progress_shown(progress: Any) -> Progress | None:
     """What hears how far work is: as given, and a bar in a notebook where nothing is given.
 
@@ -323,7 +328,7 @@ class Executor(Protocol):
         """How many tasks at a time, at the most."""
 
 
-LAYERS = ("fedasym.show", "fedasym.deploy")
+LAYERS = ("fedasym.deploy", "fedasym.show")  # the lighter one first
 _FILLED: dict[str, Callable[..., Any]] = {}
 
 
@@ -338,8 +343,8 @@ def fill(role: str, module: str, name: str) -> None:
 
 def ask(role: str) -> Callable[..., Any]:
     """The function that fills a role."""
-    if role not in _FILLED:
-        for layer in LAYERS:
+    for layer in LAYERS:
+        if role not in _FILLED:
             import_module(layer)
     return _FILLED[role]
 

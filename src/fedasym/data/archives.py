@@ -523,3 +523,21 @@ def whole_length(response: HTTPResponse, part: DownloadPart) -> int | None:
     if part.size:
         part.restart()
     return response.length
+
+
+def check_hash(archive: Archive, path: Path, tell: Tell) -> None:
+    """Refuse a user's file that is not the archive; it is the user's, so it stays."""
+    sha = hashlib.sha256()
+    size = max(path.stat().st_size, 1)
+    seen = 0
+    tell(0.0, f"{archive.file}, {byte_amount(size)} from {path}")
+    with path.open("rb") as file:
+        while piece := file.read(4 * PIECE):
+            sha.update(piece)
+            seen += len(piece)
+            tell(seen / size, f"{archive.file}: checking")
+    if sha.hexdigest() != archive.sha256:
+        raise InvalidInput(
+            f"source is {str(path)!r}: this is not {archive.file} as published: expected SHA-256"
+            f" {archive.sha256}, found {sha.hexdigest()}; get it again from {ADDRESS}{archive.file}"
+        )

@@ -40,7 +40,8 @@ from fedasym.experiments.folder import LOST, Finished, RunFolder
 from fedasym.experiments.plan import Piece
 from fedasym.experiments.tables import command_line, compute_piece, describe_environment
 from fedasym.results.simulation import Losses
-from fedasym.verbs.trials import TrialPlan, one_trial
+from fedasym.verbs.simulation import one_trial
+from fedasym.verbs.trials import TrialPlan
 
 LOOPBACK = (  # "0": clusters listen to their own machine alone, on every system
     "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"

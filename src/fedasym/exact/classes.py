@@ -18,16 +18,9 @@ from numpy.typing import ArrayLike, NDArray
 from scipy.optimize import minimize_scalar
 from scipy.special import gammaln
 
-from fedasym.algorithms import PAPER, Algorithm, Objective, ScoreStage
-from fedasym.algorithms.registry import (
-    SHARED,
-    SHARES,
-    SIMPLEST,
-    describe_algorithm,
-    find,
-    read_algorithm,
-    requested_algorithms,
-)
+from fedasym.algorithms import PAPER, Algorithm, Objective, ScoreStage, requested_algorithms
+from fedasym.algorithms.paper import SHARED, SHARES, SIMPLEST
+from fedasym.algorithms.registry import describe_algorithm, find, read_algorithm
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, floats, one_float, pool_shares
 from fedasym.core.runtime import read_arrays, write_arrays

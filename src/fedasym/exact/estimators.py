@@ -11,8 +11,9 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm
-from fedasym.algorithms.registry import PAPER, describe_algorithm, read_algorithm, resolve
+from fedasym.algorithms import Algorithm, resolve
+from fedasym.algorithms.paper import PAPER
+from fedasym.algorithms.registry import describe_algorithm, read_algorithm
 from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import Array, flag, notebook_text, number, plural
 from fedasym.core.runtime import read_arrays, write_arrays

@@ -35,7 +35,7 @@ from scipy.linalg import blas, cho_factor, cho_solve, lapack
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import AVERAGE
+from fedasym.algorithms.paper import AVERAGE
 from fedasym.algorithms.stages import ClientStage, Objective, ServerStage
 from fedasym.core.errors import InvalidInput, MissingNorm
 from fedasym.core.numbers import Array

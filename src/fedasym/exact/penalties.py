@@ -19,7 +19,7 @@ import scipy.optimize
 from numpy.typing import ArrayLike, NDArray
 
 from fedasym.algorithms import Algorithm, Objective
-from fedasym.algorithms.registry import AVERAGE
+from fedasym.algorithms.paper import AVERAGE
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, floats
 from fedasym.exact.clients import Client, reflect_rows

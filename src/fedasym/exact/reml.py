@@ -21,7 +21,7 @@ import numpy as np
 import scipy.optimize
 from numpy.typing import NDArray
 
-from fedasym.algorithms.registry import AVERAGE
+from fedasym.algorithms.paper import AVERAGE
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, covariance_of
 from fedasym.exact.clients import Client, ClientSums

@@ -28,7 +28,7 @@ import scipy.linalg
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, Objective
-from fedasym.algorithms.registry import AVERAGE
+from fedasym.algorithms.paper import AVERAGE
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import Client, ClientSums, mean_row

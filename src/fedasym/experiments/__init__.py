@@ -28,14 +28,13 @@ from pydantic import Field, ValidationError, ValidationInfo, WithJsonSchema
 from pydantic import field_validator as field
 from pydantic import model_validator as model
 
-from fedasym.algorithms import GRIDS, TRAINED
-from fedasym.algorithms.registry import REGISTRY, as_names
+from fedasym.algorithms import GRIDS, TRAINED, as_names
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput, unknown_name
 from fedasym.core.numbers import notebook_text
 from fedasym.experiments.fields import GRID_SCHEMA, Axes, Grid, complete_grid
 from fedasym.training.convergence import PAPER_STEPS, stable_steps
-from fedasym.training.settings import TEXT, resolve_protocol
-from fedasym.training.training import find_algorithms
+from fedasym.training.settings import TEXT, find_algorithms, resolve_protocol
 from fedasym.training.wording import fold_line
 
 if TYPE_CHECKING:

@@ -11,8 +11,15 @@ from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from fedasym.algorithms import GRIDS, TRAINED, Algorithm
-from fedasym.algorithms.registry import REGISTRY, as_names, asks_for_all, find, requested_algorithms
+from fedasym.algorithms import (
+    GRIDS,
+    TRAINED,
+    Algorithm,
+    as_names,
+    asks_for_all,
+    requested_algorithms,
+)
+from fedasym.algorithms.registry import REGISTRY, find
 from fedasym.core.errors import InvalidInput, path_of, read_list
 from fedasym.core.runtime import Executor, Notice, Progress, ask, progress_shown
 from fedasym.data.federation import Federation, check_federation
@@ -377,8 +384,7 @@ def default_grid(
 def estimate_work(piece: Piece, data: Record) -> float:
     """Gradients that a piece takes, roughly: what its share of the time is guessed by."""
     told = piece.settings
-    rounds = Settings(rounds=told["rounds"], evaluate_every=told["evaluate_every"]).evaluated
-    evaluations = len(rounds)
+    run_length = Settings(rounds=told["rounds"], evaluate_every=told["evaluate_every"])
     total = 0
     trajectories = dict[Any, int]()
     for name, axes in piece.grid.items():
@@ -389,6 +395,6 @@ def estimate_work(piece: Piece, data: Record) -> float:
             shared, personal = count_planned_steps(name, full, data)
             of_run = tuple(full.get(axis) for axis in of_server)
             trajectories[of_run] = shared * gradients_per_step(name, full["inner_steps"])
-            total += personal * (1 if alone else evaluations)
+            total += personal * (1 if alone else len(run_length.evaluated))
     repeats = len(piece.seeds) * max(len(piece.splits), 1)
     return float((total + sum(trajectories.values())) * repeats) or 1.0

@@ -33,10 +33,12 @@ from fedasym.training.settings import (
     Protocol,
     Settings,
     default_for,
+    find_algorithms,
+    grid_of,
     own_settings,
+    read_grid,
     resolve_protocol,
 )
-from fedasym.training.training import find_algorithms, grid_of, read_grid
 
 if TYPE_CHECKING:
     from fedasym.experiments import Experiment

@@ -22,8 +22,7 @@ from fedasym.core.privacy import Release, read_privacy, spend_together
 from fedasym.experiments.fields import BATCH, Axes, Grid, Record, Values, check_grid, combinations
 from fedasym.experiments.folder import key_of
 from fedasym.training.convergence import PAPER_STEPS
-from fedasym.training.settings import own_settings, resolve_protocol, used_settings
-from fedasym.training.training import COHORT
+from fedasym.training.settings import COHORT, own_settings, resolve_protocol, used_settings
 
 if TYPE_CHECKING:
     import polars as pl

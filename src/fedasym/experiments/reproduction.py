@@ -132,7 +132,7 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
 
 def describe_data_here(name: str) -> str:
     """What of its data is here."""
-    from fedasym.data.catalogue import find_dataset
+    from fedasym.data import find_dataset
     from fedasym.pretraining import chosen_network, features_file
 
     for there, words in (

@@ -37,14 +37,16 @@ from fedasym.experiments.reproduction import Foreseen, read_foresight
 from fedasym.results import Result
 from fedasym.training.comparisons import MARGIN, ClientValues, Comparisons, Measured, compare_finals
 from fedasym.training.convergence import NEAR
-from fedasym.training.histories import EDGES, deviation_text, seed_range
+from fedasym.training.histories import EDGES
 from fedasym.training.wording import (
     HEADS,
     WIDTH,
+    deviation_text,
     excess_text,
     fold_line,
     meanings,
     scaling_advice,
+    seed_range,
     setting_text,
     smaller_steps,
     statistic_text,

@@ -92,7 +92,7 @@ def compute_piece(
     piece: Piece, federation: Federation, progress: Callable[[float, str], None]
 ) -> pl.DataFrame:
     """Train a piece on its federation; a Ctrl-C leaves nothing of it."""
-    from fedasym.training.training import train
+    from fedasym.training import train
 
     done = False
 

@@ -16,8 +16,8 @@ from typing import Any
 
 import numpy as np
 
-from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.registry import asks_for_all, find, requested_algorithms
+from fedasym.algorithms import PAPER, Algorithm, Objective, asks_for_all, requested_algorithms
+from fedasym.algorithms.registry import find
 from fedasym.core.errors import InvalidInput, find_entry, read_list
 from fedasym.core.numbers import (
     Array,

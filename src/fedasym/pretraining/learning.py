@@ -104,7 +104,7 @@ def pretrain(
 
 def load_samples(name: str, federation: Federation | None, folder: str | Path | None) -> Federation:
     """The federation given, or the data set of that name."""
-    from fedasym.data.catalogue import load
+    from fedasym.data import load
 
     if not isinstance(name, str):
         raise InvalidInput(f"name is {name!r}: give the name of a data set, or any of your own")

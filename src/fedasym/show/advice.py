@@ -19,9 +19,7 @@ from fedasym.advisor.wording import (
 )
 from fedasym.models.what_if import UNITS, show_band
 from fedasym.results import ACCURACY, LOSS
-from fedasym.show.figures import embed_for_screens
-from fedasym.show.figures.classes import Bar, draw_bars
-from fedasym.show.pages import (
+from fedasym.show import (
     Cell,
     Column,
     Drawing,
@@ -34,6 +32,8 @@ from fedasym.show.pages import (
     render,
     write_html,
 )
+from fedasym.show.figures import embed_for_screens
+from fedasym.show.figures.classes import Bar, draw_bars
 
 if TYPE_CHECKING:
     from fedasym.advisor.advice import Advice

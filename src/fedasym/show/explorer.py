@@ -39,7 +39,7 @@ from fedasym.core.errors import InvalidInput
 from fedasym.data.cells import CellKind, Cells, read_cells
 from fedasym.data.frames import EXCEL, TEXTS, read_file
 from fedasym.data.roles import is_called_identifier
-from fedasym.show.pages import explore_page
+from fedasym.show import explore_page
 
 if TYPE_CHECKING:
     from fedasym.advisor.advice import Estimated

@@ -9,14 +9,12 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 from markupsafe import Markup
 
-from fedasym.algorithms.registry import SHARES
+from fedasym.algorithms.paper import SHARES
 from fedasym.core.numbers import Array, join_with_and, number
 from fedasym.experiments import describe_numbers
 from fedasym.experiments.plan import SEEDS, SPLITS
 from fedasym.experiments.results import SWEEPS, describe_rules
-from fedasym.show.figures import embed
-from fedasym.show.figures.classes import bin_edges, draw_histogram
-from fedasym.show.pages import (
+from fedasym.show import (
     Cell,
     Column,
     Table,
@@ -28,6 +26,8 @@ from fedasym.show.pages import (
     show_value,
     thin_out,
 )
+from fedasym.show.figures import embed
+from fedasym.show.figures.rounds import bin_edges, draw_histogram
 from fedasym.show.reproduction import Curves
 from fedasym.training.comparisons import Measured, Verdict, compare_pair, subtract
 from fedasym.training.wording import statistic_text

@@ -23,6 +23,7 @@ from fedasym.experiments.reproduction import (
     show_share,
 )
 from fedasym.experiments.results import SWEEPS
+from fedasym.show import Cell, Column, Drawing, Table, count, count_of, minus, render, write_html
 from fedasym.show.figures import embed_for_screens
 from fedasym.show.figures.rounds import draw_gains, draw_sweep
 from fedasym.show.findings import (
@@ -43,17 +44,6 @@ from fedasym.show.findings import (
     read_accuracy,
     read_loss,
 )
-from fedasym.show.pages import (
-    Cell,
-    Column,
-    Drawing,
-    Table,
-    count,
-    count_of,
-    minus,
-    render,
-    write_html,
-)
 from fedasym.show.reproduction import (
     Curves,
     Published,
@@ -66,8 +56,7 @@ from fedasym.show.reproduction import (
     trial_curves,
 )
 from fedasym.training.comparisons import show_difference, show_probability
-from fedasym.training.histories import deviation_text, seed_range
-from fedasym.training.wording import MEANINGS, statistic_text
+from fedasym.training.wording import MEANINGS, deviation_text, seed_range, statistic_text
 from fedasym.training.wording import setting_text as show_setting
 
 if TYPE_CHECKING:

@@ -29,7 +29,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from fedasym.algorithms.registry import Algorithm
+from fedasym.algorithms.paper import Algorithm
 from fedasym.algorithms.stages import ClientStage, Objective
 from fedasym.core.errors import NoFormula
 from fedasym.core.numbers import Array

@@ -19,6 +19,7 @@ from typing import Any, NamedTuple, Protocol
 
 import numpy as np
 
+from fedasym.algorithms.paper import Algorithm
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
@@ -481,3 +482,53 @@ def finite_optimum(moments: Moments, own: ErrorEnergies, clients: Array) -> Erro
         * np.where(moments.p > 0, moments.p, np.inf) ** 2
     )
     return ErrorEnergies(own.bias / scale, own.noise / scale)
+
+
+def check_shared(algorithm: Algorithm) -> None:
+    """Refuse what has no rounds, and stages that leave a number of their step open."""
+    if algorithm.shares_nothing:
+        raise NoFormula(
+            f"{algorithm.name} shares nothing, so it has no rounds: see predict, or name another"
+        )
+    if not algorithm.server.owns("step"):
+        raise NoFormula(
+            f"{algorithm.name}: its server stage has no step, which rounds follow from; add one"
+        )
+    if algorithm.server.has_memory():
+        raise NoFormula(
+            f"{algorithm.name}: clients or the server keep state from round to round, which no"
+            " formula covers; measure it with fa.train"
+        )
+    stage = algorithm.personalise
+    if algorithm.server.shrinks or stage.own_stage or stage.plain_stage:
+        raise NoFormula(
+            f"{algorithm.name}: rounds are predicted without a ridge on the shared model, and for"
+            " client stages with a filter; take rtfa or pfedme, or measure it with fa.train"
+        )
+    if "local_steps" in algorithm.server.settings():
+        raise NoFormula(
+            f"{algorithm.name}: rounds take local_steps and server_step themselves; give them with"
+            " fedavg, which it is then"
+        )
+    unset = [
+        name for name in algorithm.server.settings() if getattr(algorithm.server, name) is None
+    ]
+    if unset:
+        kind = type(algorithm.server).__name__
+        raise NoFormula(
+            f"{algorithm.name}: its server stage leaves {' and '.join(unset)} open; give an"
+            " fa.Algorithm whose stage names them, such as"
+            f" {kind}({', '.join(f'{name}=0.1' for name in unset)})"
+        )
+
+
+def server_factor(algorithm: Algorithm) -> float:
+    """What the server multiplies the average move with, by the stage's own update of a scalar."""
+    stage = algorithm.server
+    factor, still = float(stage.update(0.0, 1.0)), float(stage.update(1.0, 0.0))
+    if still != 1 or not np.isclose(float(stage.update(1.0, 2.0)), 1 + 2 * factor):
+        raise NoFormula(
+            f"{algorithm.name}: its update is not a multiple of the average move, and rounds are"
+            " predicted for those alone; measure it with fa.train"
+        )
+    return factor

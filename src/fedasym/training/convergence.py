@@ -33,7 +33,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import Algorithm, Objective
-from fedasym.algorithms.registry import REGISTRY, USUAL_PENALTY
+from fedasym.algorithms.paper import USUAL_PENALTY
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, map_blocks
@@ -228,8 +229,8 @@ class Own(NamedTuple):
     s: Array  # and their singular values
 
 
-Kept = dict[tuple[object, ...], tuple[Own, ...] | float]
-_KEPT: WeakKeyDictionary[Federation, Kept] = WeakKeyDictionary()
+_CLIENTS: WeakKeyDictionary[Federation, dict[object, tuple[Own, ...]]] = WeakKeyDictionary()
+_POOLED: WeakKeyDictionary[Federation, dict[bool, float]] = WeakKeyDictionary()
 
 
 def solve_exactly(
@@ -283,18 +284,16 @@ def is_cheap(federation: Federation, intercept: bool) -> bool:
 
 def clients_of(federation: Federation, intercept: bool, alone: bool) -> tuple[Own, ...]:
     """The clients that train; `alone`: where nothing is shared, all weights are their own."""
-    kept = _KEPT.setdefault(federation, {})
+    kept = _CLIENTS.setdefault(federation, {})
     rows = None if alone else personal_rows(federation, intercept)
-    key = ("clients", intercept, rows is None)
+    key = (intercept, rows is None)
     if key not in kept:
         kept[key] = tuple(
             own_samples(federation, client, intercept, rows)
             for client, n in zip(federation.clients, federation.counts("train"), strict=True)
             if n > 0
         )
-    found = kept[key]
-    assert isinstance(found, tuple)
-    return found
+    return kept[key]
 
 
 def own_samples(
@@ -319,18 +318,16 @@ def personal_minimum(own: Own, W: Array, pull: float) -> float:
 
 def pooled_minimum(federation: Federation, intercept: bool) -> float:
     """The least mean loss of one head for all training samples together."""
-    kept = _KEPT.setdefault(federation, {})
-    if ("pooled", intercept) not in kept:
+    kept = _POOLED.setdefault(federation, {})
+    if intercept not in kept:
         trains = federation.split == 0
         X = append_ones(federation.features[trains].astype(np.float64), intercept)
         y = federation.labels[trains]
         size = np.sqrt((X**2).sum(0))
         X = X / np.where(size > 0, size, 1.0)  # columns of any scale
         left = y - X @ np.linalg.lstsq(X, y, rcond=None)[0]
-        kept["pooled", intercept] = float((left**2).sum() / (2 * len(y)))
-    found = kept["pooled", intercept]
-    assert isinstance(found, float)
-    return found
+        kept[intercept] = float((left**2).sum() / (2 * len(y)))
+    return kept[intercept]
 
 
 def spread_of(federation: Federation) -> float:

@@ -26,7 +26,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.algorithms import ScoreStage
-from fedasym.algorithms.registry import REGISTRY, SHARES
+from fedasym.algorithms.paper import SHARES
+from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, pool_shares
 from fedasym.core.runtime import write_file

@@ -20,7 +20,6 @@ from fedasym.core.runtime import write_file
 from fedasym.data.federation import Federation
 from fedasym.results import Result
 from fedasym.training.comparisons import MARGIN, ClientValues, Comparisons, compare_finals
-from fedasym.training.convergence import columns_out_of_scale, curvature
 from fedasym.training.decomposition import (
     Decomposition,
     correct_shifts,
@@ -35,14 +34,16 @@ from fedasym.training.wording import (
     COLUMNS,
     HEADS,
     client_notes,
-    convergence_remedies,
-    describe_distance,
+    describe_count,
     describe_drift,
+    describe_unconverged,
+    deviation_text,
+    divergence_remedy,
     fold_line,
     meanings,
+    seed_range,
     setting_text,
     share_notes,
-    smaller_steps,
     statistic_text,
 )
 
@@ -155,19 +156,6 @@ def explain_no_choice(groups: list[Configuration]) -> str:
     )
 
 
-def divergence_remedy(run: History) -> str:
-    """What to do where steps diverge: columns out of scale, or steps too long for the curvature."""
-    data = run.federation
-    if not isinstance(data, Federation):
-        return smaller_steps({}, None)  # a saved history has no samples
-    L = (
-        curvature(data, run.protocol.intercept, run.settings.batch)
-        if run.task == "regression"
-        else 0.0
-    )
-    return smaller_steps(columns_out_of_scale(data), 2 / L if L else None)
-
-
 def setting_names(groups: Iterable[Configuration]) -> list[str]:
     """The settings of every run, then those that algorithms bring."""
     return list(dict.fromkeys((*SETTINGS, *(name for group in groups for name in group.settings))))
@@ -186,11 +174,6 @@ def split_settings(groups: list[Configuration]) -> tuple[dict[str, Any], list[st
         if all(value == values[0] for value in values)
     }
     return alike, [name for name in held if name not in alike]
-
-
-def describe_count(count: int, noun: str) -> str:
-    """A number with its noun."""
-    return f"{count} {noun}{'' if count == 1 else 's'}"
 
 
 def title_of(groups: list[Configuration]) -> str:
@@ -272,25 +255,6 @@ def configuration_table(ranked: Ranked, chosen: Chosen) -> tuple[TextTable, list
     return table, [*more, "", *meanings([first, *others])]
 
 
-def seed_range(name: str, values: Array) -> str:
-    """From the worst to the best seed."""
-    if len(values) == 1 or np.isnan(values).any():
-        return "-"
-    ends = sorted((float(values.min()), float(values.max())), reverse=name == "loss")
-    return "–".join(statistic_text(name, each) for each in ends).replace("%–", "–")
-
-
-def deviation_text(name: str, values: Array) -> str:
-    """The standard deviation over seeds, accuracies in points.
-
-    >>> deviation_text("accuracy", np.array([0.8, 0.82])), deviation_text("loss", np.ones(1))
-    ('1.41', '-')
-    """
-    if len(values) == 1 or np.isnan(values).any():
-        return "-"
-    return statistic_text(name, float(values.std(ddof=1))).removesuffix("%")
-
-
 def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
     """How choices were made, from how many; divergence, interruption, narrow grids, no baseline."""
     notes = []
@@ -339,16 +303,6 @@ def comparison_notes(ranked: Ranked, chosen: Chosen) -> list[str]:
     ):
         notes.append('No baseline without sharing: add "local" to see whether sharing pays at all.')
     return notes
-
-
-def describe_unconverged(runs: list[History]) -> list[str]:
-    """Those of the runs that are not converged, in a sentence, and what to do."""
-    short = [run for run in runs if run.converged is False]
-    listed = "; ".join(
-        f"{run.algorithm.name}, {describe_distance(run).replace('the ', 'whose ', 1)}"
-        for run in short
-    )
-    return [f"Not converged: {listed}. {convergence_remedies(short)}"] if short else []
 
 
 def grid_edge_notes(best: Configuration, groups: list[Configuration]) -> list[str]:

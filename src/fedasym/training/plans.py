@@ -26,7 +26,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from fedasym.algorithms import Algorithm, ClientStage, ScoreStage, ServerStage, registry
+from fedasym.algorithms import Algorithm, ClientStage, ScoreStage, ServerStage, paper
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import number
 from fedasym.core.privacy import (
@@ -212,7 +212,7 @@ class ClientWork(NamedTuple):
         return self.stage is not None and self.epochs is None and self.steps == 0
 
 
-KEEP = ClientWork(registry.KEEP)  # for all stages that take no steps
+KEEP = ClientWork(paper.KEEP)  # for all stages that take no steps
 
 
 Numbers = tuple[tuple[str, float], ...]  # named rates, hashable

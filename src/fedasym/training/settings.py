@@ -12,16 +12,16 @@ from __future__ import annotations
 import copy
 import inspect
 import math
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields, replace
 from numbers import Integral, Real
 from typing import Any, TypeVar
 
 import numpy as np
 
-from fedasym.algorithms import Algorithm
-from fedasym.algorithms.family import verbs_of
-from fedasym.algorithms.registry import REGISTRY, SHARED, is_built_in
+from fedasym.algorithms import Algorithm, asks_for_all, find, verbs_of
+from fedasym.algorithms.paper import SHARED
+from fedasym.algorithms.registry import REGISTRY, is_built_in
 from fedasym.algorithms.stages import ClientStage, ServerStage, Setting, Stage, setting
 from fedasym.core.errors import InvalidInput, NoFormula, find_entry, read_list, unknown_name
 from fedasym.core.numbers import flag, one_float
@@ -633,3 +633,82 @@ def all_trainable(classes: bool) -> list[Algorithm]:
     """
     known = (each for each in REGISTRY.values() if "train" in verbs_of(each) and not each.alias_of)
     return [each for each in known if classes or each.correction is None]
+
+
+Grid = Mapping[str, Iterable[float]] | Mapping[str, Mapping[str, Iterable[float]]]
+
+
+COHORT = 20  # clients a round, where there are that many
+
+
+def find_algorithms(
+    algorithm: str | Algorithm | Iterable[str | Algorithm], classes: bool = True
+) -> tuple[list[Algorithm], bool]:
+    """The algorithms asked for, and whether several were."""
+    if asks_for_all(algorithm):
+        algorithm = all_trainable(classes)
+    several = not isinstance(algorithm, str | Algorithm)
+    chosen: list[Algorithm] = []
+    for entry in read_list("algorithm", algorithm) if several else [algorithm]:
+        chosen.append(find(entry))
+        check_trainable(chosen[-1])
+        check_steps(chosen[-1])
+    if not chosen:
+        raise InvalidInput(f"algorithm is empty: name at least one of {', '.join(REGISTRY)}")
+    names = [entry.name for entry in chosen]
+    if len(set(names)) < len(names):
+        raise InvalidInput(
+            f"algorithm has {max(names, key=names.count)} twice: give each its own name"
+        )
+    return chosen, several
+
+
+def read_grid(grid: Any) -> dict[str, Any]:
+    """A grid with lists of values."""
+    if not isinstance(grid, Mapping):
+        raise InvalidInput(f"grid is {grid!r}: it must name settings and list their values")
+    return {
+        name: (
+            read_grid(values)
+            if isinstance(values, Mapping)
+            else read_list(f"grid's {name}", values)
+        )
+        for name, values in grid.items()
+    }
+
+
+def grid_of(
+    algorithm: Algorithm, algorithms: Sequence[Algorithm], grid: dict[str, Any]
+) -> dict[str, list[float]]:
+    """The values to try of the settings an algorithm uses: from one grid for all, or its own."""
+    names = [each.name for each in algorithms]
+    own = any(isinstance(values, Mapping) for values in grid.values())
+    for name, values in grid.items() if own else ():
+        if name not in names:
+            raise InvalidInput(
+                f"grid has a part for {name}, which is not trained: choose from {', '.join(names)}"
+            )
+        if not isinstance(values, Mapping):
+            raise InvalidInput(
+                f"grid's part for {name} is {values!r}: it must name settings and list their values"
+            )
+    axes = grid.get(algorithm.name, {}) if own else grid
+    users = [algorithm] if own else algorithms
+    for name, values in axes.items():
+        known = (*SETTINGS, *(own for user in users for own in own_settings(user)))
+        if name not in known:
+            raise unknown_name("grid entry", name, known)
+        if not any(name in tunable_settings(user) for user in users):
+            raise InvalidInput(
+                f"grid has {name}, which {', '.join(user.name for user in users)} does not use:"
+                " leave it out"
+            )
+        if not values:
+            raise InvalidInput(f"grid has no values for {name}: give at least one, or leave it out")
+    return {name: values for name, values in axes.items() if name in tunable_settings(algorithm)}
+
+
+def tunable_settings(algorithm: Algorithm) -> list[str]:
+    """The settings that matter to an algorithm: those it uses, except a ridge of its own."""
+    own = "ridge" in fixed_settings(algorithm.personalise)
+    return [name for name in used_settings(algorithm) if not (own and name == "ridge")]

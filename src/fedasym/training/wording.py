@@ -11,7 +11,7 @@ import numpy as np
 from fedasym.core.numbers import Array, TextTable, number
 from fedasym.data.federation import Federation
 from fedasym.data.shards import ShardedFederation
-from fedasym.training.convergence import NEAR, columns_out_of_scale
+from fedasym.training.convergence import NEAR, columns_out_of_scale, curvature
 from fedasym.training.decomposition import count_labels
 from fedasym.training.plans import NOT_COUNTED
 
@@ -345,3 +345,50 @@ COLUMNS = {
     "classification": (*ACCURACIES, "hurt", *LOSSES),
     "regression": (*LOSSES, "hurt", "training_loss", "exact_loss", "excess", "shared_excess"),
 }
+
+
+def divergence_remedy(run: History) -> str:
+    """What to do where steps diverge: columns out of scale, or steps too long for the curvature."""
+    data = run.federation
+    if not isinstance(data, Federation):
+        return smaller_steps({}, None)  # a saved history has no samples
+    L = (
+        curvature(data, run.protocol.intercept, run.settings.batch)
+        if run.task == "regression"
+        else 0.0
+    )
+    return smaller_steps(columns_out_of_scale(data), 2 / L if L else None)
+
+
+def describe_count(count: int, noun: str) -> str:
+    """A number with its noun."""
+    return f"{count} {noun}{'' if count == 1 else 's'}"
+
+
+def seed_range(name: str, values: Array) -> str:
+    """From the worst to the best seed."""
+    if len(values) == 1 or np.isnan(values).any():
+        return "-"
+    ends = sorted((float(values.min()), float(values.max())), reverse=name == "loss")
+    return "–".join(statistic_text(name, each) for each in ends).replace("%–", "–")
+
+
+def deviation_text(name: str, values: Array) -> str:
+    """The standard deviation over seeds, accuracies in points.
+
+    >>> deviation_text("accuracy", np.array([0.8, 0.82])), deviation_text("loss", np.ones(1))
+    ('1.41', '-')
+    """
+    if len(values) == 1 or np.isnan(values).any():
+        return "-"
+    return statistic_text(name, float(values.std(ddof=1))).removesuffix("%")
+
+
+def describe_unconverged(runs: list[History]) -> list[str]:
+    """Those of the runs that are not converged, in a sentence, and what to do."""
+    short = [run for run in runs if run.converged is False]
+    listed = "; ".join(
+        f"{run.algorithm.name}, {describe_distance(run).replace('the ', 'whose ', 1)}"
+        for run in short
+    )
+    return [f"Not converged: {listed}. {convergence_remedies(short)}"] if short else []

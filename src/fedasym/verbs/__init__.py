@@ -16,9 +16,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm
+from fedasym.algorithms import Algorithm, asks_for_all, equality_notes
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import asks_for_all, equality_notes
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, one_of, read_list
 from fedasym.core.numbers import Array, flag, floats, join_with_and, one_float, whole
 from fedasym.core.privacy import Privacy

@@ -10,8 +10,9 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import PAPER, Algorithm, Objective
-from fedasym.algorithms.registry import CEILINGS, CLASSES, SIMPLEST, find, requested_algorithms
+from fedasym.algorithms import PAPER, Algorithm, Objective, requested_algorithms
+from fedasym.algorithms.paper import CEILINGS, CLASSES, SIMPLEST
+from fedasym.algorithms.registry import find
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats, one_float
 from fedasym.results import ACCURACY, Accuracy, Comparison, Metric, percent

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import PAPER, Algorithm, ClientStage, Objective, ServerStage, find
-from fedasym.algorithms.registry import KEEP, resolve
+from fedasym.algorithms import PAPER, Algorithm, ClientStage, Objective, ServerStage, find, resolve
+from fedasym.algorithms.paper import KEEP
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array, floats
 from fedasym.results import LOSS, Comparison, Metric, Risk

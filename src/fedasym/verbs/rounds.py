@@ -14,7 +14,8 @@ from typing import Any, NamedTuple, cast
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from fedasym.algorithms.registry import Algorithm, resolve
+from fedasym.algorithms import resolve
+from fedasym.algorithms.paper import Algorithm
 from fedasym.core.errors import InvalidInput, MissingNorm, NoFormula
 from fedasym.core.numbers import MOST, Array, floats, number, whole
 from fedasym.core.privacy import CLIP_RATE, FIRST_CLIP, Privacy, read_privacy, split_noise
@@ -33,6 +34,7 @@ from fedasym.theory.rounds import (
     Round,
     StepFilter,
     advance_energies,
+    check_shared,
     filter_of_work,
     finite_optimum,
     fourth_moments,
@@ -40,8 +42,10 @@ from fedasym.theory.rounds import (
     mean_filter,
     moments_of_steps,
     scatter_matrix,
+    server_factor,
 )
 from fedasym.verbs import FORMULA, LearningTask, PredictionRequest, box, collect, task_of
+from fedasym.verbs.privacy import check_budgets
 from fedasym.worlds import Population
 
 REPORTED = 40  # rounds of a path, unless others are asked for
@@ -290,56 +294,6 @@ def predict_after_rounds(
     return Comparison(rows, title, tuple(notes), world=world, member=False)
 
 
-def check_shared(algorithm: Algorithm) -> None:
-    """Refuse what has no rounds, and stages that leave a number of their step open."""
-    if algorithm.shares_nothing:
-        raise NoFormula(
-            f"{algorithm.name} shares nothing, so it has no rounds: see predict, or name another"
-        )
-    if not algorithm.server.owns("step"):
-        raise NoFormula(
-            f"{algorithm.name}: its server stage has no step, which rounds follow from; add one"
-        )
-    if algorithm.server.has_memory():
-        raise NoFormula(
-            f"{algorithm.name}: clients or the server keep state from round to round, which no"
-            " formula covers; measure it with fa.train"
-        )
-    stage = algorithm.personalise
-    if algorithm.server.shrinks or stage.own_stage or stage.plain_stage:
-        raise NoFormula(
-            f"{algorithm.name}: rounds are predicted without a ridge on the shared model, and for"
-            " client stages with a filter; take rtfa or pfedme, or measure it with fa.train"
-        )
-    if "local_steps" in algorithm.server.settings():
-        raise NoFormula(
-            f"{algorithm.name}: rounds take local_steps and server_step themselves; give them with"
-            " fedavg, which it is then"
-        )
-    unset = [
-        name for name in algorithm.server.settings() if getattr(algorithm.server, name) is None
-    ]
-    if unset:
-        kind = type(algorithm.server).__name__
-        raise NoFormula(
-            f"{algorithm.name}: its server stage leaves {' and '.join(unset)} open; give an"
-            " fa.Algorithm whose stage names them, such as"
-            f" {kind}({', '.join(f'{name}=0.1' for name in unset)})"
-        )
-
-
-def server_factor(algorithm: Algorithm) -> float:
-    """What the server multiplies the average move with, by the stage's own update of a scalar."""
-    stage = algorithm.server
-    factor, still = float(stage.update(0.0, 1.0)), float(stage.update(1.0, 0.0))
-    if still != 1 or not np.isclose(float(stage.update(1.0, 2.0)), 1 + 2 * factor):
-        raise NoFormula(
-            f"{algorithm.name}: its update is not a multiple of the average move, and rounds are"
-            " predicted for those alone; measure it with fa.train"
-        )
-    return factor
-
-
 def read_plan_numbers(
     name: str, value: Any, least: float, most: float, *, integer: bool = False, above: bool = False
 ) -> Array:
@@ -363,35 +317,6 @@ def read_plan_numbers(
         end = "" if np.isinf(most) else f" and at most {most:g}"
         raise InvalidInput(f"{name} is {float(bad):g}: it must be {kind} {limit} {least:g}{end}")
     return array
-
-
-def check_budgets(
-    given: dict[str, Array],
-    dimension: int | None,
-    max_bytes: float | None,
-    privacy: Privacy | None,
-    clients: Any,
-) -> None:
-    """Refuse budgets without their units, and cohorts of more clients than there are."""
-    if np.any(given["cohort"] > np.broadcast_arrays(given["cohort"], given["clients"])[1]):
-        raise InvalidInput(
-            f"cohort is {number(np.max(given['cohort']))}: it must be at most clients,"
-            f" {number(np.min(given['clients']))}"
-        )
-    if max_bytes is not None:
-        bytes_ = floats(max_bytes)
-        if bytes_ is None or bytes_.ndim or not bytes_ > 0:
-            raise InvalidInput(f"max_bytes is {max_bytes!r}: it must be a number above 0")
-        if dimension is None:
-            raise InvalidInput(
-                "max_bytes needs the number of unknowns that are sent: give dimension"
-            )
-    if privacy is None:
-        return
-    if clients is None or np.any(np.isinf(given["clients"])) or dimension is None:
-        raise InvalidInput(
-            "privacy depends on how many clients and unknowns there are: give clients and dimension"
-        )
 
 
 def prepare_recursion(

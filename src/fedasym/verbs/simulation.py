@@ -13,25 +13,26 @@ from typing import TYPE_CHECKING, Any, overload
 import numpy as np
 from numpy.typing import ArrayLike
 
-from fedasym.algorithms import Algorithm
+from fedasym.algorithms import Algorithm, asks_for_all, resolve
 from fedasym.algorithms.methods import MAML_STEP
-from fedasym.algorithms.registry import CEILINGS, asks_for_all, resolve
+from fedasym.algorithms.paper import CEILINGS
 from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning, one_of
 from fedasym.core.numbers import Array, check_ridge, check_seed, flag, whole
 from fedasym.core.runtime import Progress, ask, few_threads, physical_memory, progress_shown
-from fedasym.exact.draws import FEATURES, apportion, lay_out_population, seeded_generator
+from fedasym.exact.draws import FEATURES, apportion, lay_out_population
 from fedasym.results import ACCURACY, Accuracy, Risk
 from fedasym.results.simulation import Ledger, Losses, Simulated, SimulatedAccuracy, Simulation
 from fedasym.theory.finite import client_weights
 from fedasym.verbs import clients_text, collect, plain_form, predict, read_worlds, task_of
 from fedasym.verbs.regimes import read_range
-from fedasym.verbs.trials import Tick, TrialPlan, TrialSetting, make_plan, one_trial
+from fedasym.verbs.samples import LOOKED_AT, one_labelled_trial, sample_losses
+from fedasym.verbs.trials import Tick, TrialPlan, TrialSetting, expect_losses, make_plan
 from fedasym.worlds import RANGES, Population
 from fedasym.worlds.classes import ClassPopulation
 
 if TYPE_CHECKING:
     from fedasym.core.runtime import Executor
-    from fedasym.exact.class_clients import DrawnClassClient, Layout, Scored
+    from fedasym.exact.class_clients import Scored
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
 # arguments that can vary beside the population's numbers
@@ -39,7 +40,6 @@ OPTIONS = ("clients", "dimension", "ridge")
 CLIENTS = 300  # unless told otherwise
 MATRICES = 24  # d x d arrays alive at once, sums of two streams and the models made of them
 WANTED = "give a Population, or a list of them"
-LOOKED_AT = 4  # clients with classes that are scored in a trial
 
 
 @dataclass(frozen=True, eq=False)
@@ -198,6 +198,12 @@ def simulate(
     if request.progress is not None:
         request.progress(1.0, "done")
     return found
+
+
+def one_trial(plan: TrialPlan, mode: str, trial: int, tick: Tick) -> Losses:
+    """Every algorithm's losses in one trial."""
+    with few_threads(plan.kinds[0].s.size):
+        return (sample_losses if mode == "sampling" else expect_losses)(plan, trial, tick)
 
 
 def check_room(dimension: int) -> None:
@@ -580,59 +586,3 @@ def predict_simulated(
             " limit."
         )
     return chosen, rows, notes
-
-
-def one_labelled_trial(
-    layout: Layout,
-    chosen: list[Algorithm],
-    rows: dict[str, Accuracy],
-    clients: int | None,
-    request: SimulationRequest,
-    trial: int,
-) -> dict[str, Scored]:
-    """Every algorithm's scores, the mean over the clients looked at."""
-    from fedasym.exact import class_clients
-    from fedasym.theory.classes import canonical_pair
-
-    world = layout.world
-    seed = request.seed
-    theta0 = class_clients.draw_shared(layout, seed, trial)
-
-    def draw(role: int, count: int) -> list[DrawnClassClient]:
-        return [
-            class_clients.draw_class_client(layout, theta0, seeded_generator(seed, trial, role, j))
-            for j in range(count)
-        ]
-
-    if clients is None:
-        looked = draw(class_clients.CLIENT, LOOKED_AT)
-        shared = class_clients.shared_shrinkage(world) * theta0
-    else:
-        members = draw(class_clients.CLIENT, clients)
-        looked = members[:LOOKED_AT]
-        shared = class_clients.fit_pooled(members)
-        if not request.member:
-            looked = draw(class_clients.NEWCOMER, LOOKED_AT)
-    starts = class_clients.Starts(shared, class_clients.squared_slope(world) * theta0)
-    scores: dict[str, list[Scored]] = {each.name: [] for each in chosen}
-    for place, one in enumerate(looked):
-        rng = seeded_generator(seed, trial, 3, place)
-        models: dict[tuple[object, ...], tuple[Array, bool]] = {}
-        for each in chosen:
-            pair = canonical_pair(each)
-            row = rows[each.name]
-            at = {
-                name: None if (x := getattr(row, name)) is None else float(x)
-                for name in ("ridge", "step", "time")
-            }
-            key = (*map(repr, pair), *at.values())
-            if key not in models:  # local and ftfa end at the same model
-                start = starts
-                if clients is None:
-                    own = class_clients.start_scale(world, pair[0], at["ridge"])
-                    start = replace(starts, shared=own * theta0)
-                models[key] = class_clients.fit_pair(one, pair, start, **at)
-            scores[each.name].append(
-                class_clients.score_model(one, models[key][0], world, rng, models[key][1])
-            )
-    return {name: tuple(np.mean(each, axis=0)) for name, each in scores.items()}

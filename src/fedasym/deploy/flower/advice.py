@@ -74,6 +74,7 @@ from fedasym.deploy.flower import ADVISE, RunConfiguration, read_rules
 from fedasym.deploy.flower.messages import (
     MALFORMED,
     VERSION,
+    Attentive,
     Fault,
     NodeFault,
     RefusedReply,
@@ -85,19 +86,14 @@ from fedasym.deploy.flower.messages import (
     config_in,
     content_of,
     log,
-    report_as,
-)
-from fedasym.deploy.flower.nodes import Load, check_listed, load_prepared, reply_for_recipe
-from fedasym.deploy.flower.preparation import Preparation, Reading, TableAnswer, read_asked
-from fedasym.deploy.flower.roster import (
-    Attendance,
-    Attentive,
-    describe_data,
-    is_hash,
-    is_sample_count,
     log_troubles,
+    report_as,
     sort_replies,
 )
+from fedasym.deploy.flower.nodes import check_listed, load_prepared, reply_for_recipe
+from fedasym.deploy.flower.policy import Load
+from fedasym.deploy.flower.preparation import Preparation, Reading, TableAnswer, read_asked
+from fedasym.deploy.flower.roster import Attendance, describe_data, is_hash, is_sample_count
 from fedasym.training.plans import draw_secret_noise
 
 ProblemRows = NDArray[np.float64]  # (problems, d)

@@ -37,8 +37,17 @@ from fedasym.core.errors import InvalidInput, MissingPackage, one_of, path_of
 from fedasym.core.numbers import join_names, plural, whole
 from fedasym.deploy.flower import BROKEN_ARCHIVE, digest_archive
 from fedasym.deploy.flower.messages import log
-from fedasym.deploy.flower.nodes import DRAWN, SYNTHETIC, find_table, load_clients, read_options
-from fedasym.deploy.flower.policy import ANY, PREFIX, Policy, read_policy
+from fedasym.deploy.flower.policy import (
+    ANY,
+    DRAWN,
+    PREFIX,
+    SYNTHETIC,
+    Policy,
+    find_table,
+    load_clients,
+    read_options,
+    read_policy,
+)
 from fedasym.deploy.flower.preparation import TableAnswer
 
 RUN = SERVER = 1  # the numbers that Flower would give

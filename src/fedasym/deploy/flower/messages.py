@@ -1,5 +1,6 @@
 """What goes between server and nodes: what is in a message, what a node says is wrong, and what the
-server takes.
+server takes of it and averages; of nodes' replies some count, and for each of the others there is a
+reason why it does not.
 
 A message has arrays, words and numbers, each under one name, and heads among the arrays.
 
@@ -20,14 +21,17 @@ from __future__ import annotations
 import io
 import logging
 import re
-from collections.abc import Callable, Iterator, Mapping
+import time
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
 from enum import Enum
 from typing import Annotated, Any, NamedTuple, TypeVar
 
 import numpy as np
-from flwr.app import Array, ArrayRecord, ConfigRecord, MetricRecord, RecordDict
+from flwr.app import Array, ArrayRecord, ConfigRecord, Message, MetricRecord, RecordDict
+from flwr.common.constant import ErrorCode
+from flwr.serverapp import Grid
 from numpy.typing import NDArray
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -41,7 +45,12 @@ from fedasym.core.errors import (
     UnknownClass,
     UnreadableFile,
 )
+from fedasym.core.privacy import Privacy, Release, spend_together
 from fedasym.data.files import BROKEN
+from fedasym.deploy.flower import RunConfiguration
+from fedasym.training.plans import clip_move, draw_secret_noise
+from fedasym.training.settings import Settings
+from fedasym.training.twin import COHORT
 
 log = logging.getLogger("flwr")  # Flower's own, so that all lines of a run stand together
 
@@ -500,3 +509,204 @@ def parse_description(kind: type[Kind], content: RecordDict, name: str) -> Kind:
         return kind.model_validate_json(text)
     except ValidationError:
         raise RefusedReply("its description does not have the declared parts") from None
+
+
+PAUSE = 0.5  # seconds between two looks for replies
+Reading = TypeVar("Reading")
+
+
+class Attentive(Grid):
+    """A grid that looks for replies twice a second, where Flower's own sleeps three seconds."""
+
+    def __init__(self, grid: Grid) -> None:
+        self.grid = grid
+
+    @property
+    def run(self) -> Any:
+        """The run that the grid is of."""
+        return self.grid.run
+
+    def set_run(self, run: Any) -> None:
+        """Say which run it is of."""
+        self.grid.set_run(run)
+
+    def create_message(self, *args: Any, **options: Any) -> Message:
+        """A message as older apps make it."""
+        return self.grid.create_message(*args, **options)
+
+    def get_node_ids(self) -> Iterable[int]:
+        """The connected nodes."""
+        return self.grid.get_node_ids()
+
+    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
+        """Send; returns the messages' names."""
+        return self.grid.push_messages(messages)
+
+    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
+        """The replies that are there."""
+        return self.grid.pull_messages(message_ids)
+
+    def send_and_receive(
+        self, messages: Iterable[Message], *, timeout: float | None = None
+    ) -> Iterable[Message]:
+        """Send, and return the replies that come in time."""
+        waiting = {name for name in self.push_messages(messages) if name}
+        replies: list[Message] = []
+        end = time.monotonic() + (float("inf") if timeout is None else timeout)
+        while waiting and time.monotonic() < end:
+            arrived = list(self.pull_messages(waiting))
+            replies += arrived
+            waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
+            if waiting:
+                time.sleep(PAUSE)
+        return replies
+
+
+SILENT = Trouble("it did not reply in time")
+UNLOADED = Trouble(
+    "the app cannot be loaded there: install the server's version of fedasym; the node's own log"
+    " says more",
+    True,
+)
+REFUSED_APP = Trouble(
+    "its owner does not allow this app: the owner may list the digest that `fedasym digest` prints"
+    " for it",
+    True,
+)
+
+
+def sort_replies(
+    replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Reading]
+) -> tuple[dict[int, Reading], dict[int, Trouble]]:
+    """What `read` takes from each node's reply, and for every other node what is wrong with it."""
+    expected = set(nodes)
+    taken = {}
+    wrong = {}
+    for reply in replies:
+        node = reply.metadata.src_node_id
+        if node not in expected or node in taken or node in wrong:
+            continue  # the link itself speaks where a node is gone, which is silent then
+        try:
+            if (trouble := trouble_in(reply)) is not None:
+                wrong[node] = trouble
+            else:
+                taken[node] = read(node, reply.content)
+        except RefusedReply as reason:
+            wrong[node] = Trouble(str(reason), permanent=True)
+        except (KeyError, TypeError, ValueError, AttributeError):
+            wrong[node] = Trouble(
+                "its reply has not the records that were asked for", permanent=True
+            )
+    troubles = {node: wrong.get(node, SILENT) for node in sorted(expected) if node not in taken}
+    return dict(sorted(taken.items())), troubles
+
+
+def trouble_in(reply: Message) -> Trouble | None:
+    """The fault that a node reports; an error's own text may be anything, and is not repeated."""
+    if reply.has_error():
+        if reply.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION:
+            return UNLOADED
+        if reply.error.code == ErrorCode.INVALID_FAB:
+            return REFUSED_APP
+        return Trouble(
+            f"it failed (Flower's error {reply.error.code}); the node's own log says more"
+        )
+    told = reply.content.config_records.get(CONFIG)
+    if told is None or FAULT not in told:
+        return None
+    check_version(told.get(VERSION))
+    fault = Fault.find(told[FAULT])
+    if fault is None:
+        raise RefusedReply("it reports a fault by a code that is unknown here")
+    return Trouble(fault.sentence, fault.permanent)
+
+
+def log_troubles(troubles: Mapping[int, Trouble]) -> None:
+    """Name the nodes that are left out, each with the reason."""
+    for node, trouble in troubles.items():
+        log.warning("Node %d is left out: %s", node, trouble.text)
+
+
+ROUNDING = 1e-3  # of a budget: what accountants of one round and of all may differ by
+
+
+class PrivateAverage:
+    """The server's part in private rounds: it plans the noise, adds it unless nodes do, and counts
+    what is spent, round by round, whoever is connected.
+    """
+
+    def __init__(self, settings: Settings, privacy: Privacy, noise_on_nodes: bool) -> None:
+        self.settings, self.privacy, self.noise_on_nodes = settings, privacy, noise_on_nodes
+        self.multiplier: float | None = None
+        self.releases: list[Release] = []
+
+    @classmethod
+    def of(cls, told: RunConfiguration) -> PrivateAverage | None:
+        """Of a run; None where it is not private."""
+        privacy = told.settings.privacy
+        return None if privacy is None else cls(told.settings, privacy, told.noise_on_nodes)
+
+    @property
+    def delta(self) -> float:
+        """Of the budget."""
+        return self.privacy.delta
+
+    @property
+    def epsilon(self) -> float:
+        """What is spent so far."""
+        return spend_together(self.releases, self.delta) if self.releases else 0.0
+
+    def average(
+        self,
+        moves: Mapping[int, tuple[NDArray[np.float64], int]],
+        shape: tuple[int, ...],
+        able: int,
+        turns: Mapping[str, int],
+    ) -> NDArray[np.float64] | None:
+        """The sum of the nodes' moves over the expected cohort, with noise; None where the budget
+        is spent, as nodes left or rounds were added.
+
+        moves: by node, with how many clients it is the sum of, which bounds its length. able:
+        clients that may be drawn. turns: how often each was.
+        """
+        clip = float(self.privacy.clip or 0.0)
+        cohort = min(self.settings.cohort or COHORT, able)
+        total = np.zeros(shape)
+        for _, (move, clients) in sorted(moves.items()):
+            total += move if self.noise_on_nodes else clip_move(move, clients * clip)[0]
+        if self.noise_on_nodes:
+            # the server knows who was drawn, so that drawing hides nobody
+            z = self.privacy.find_multiplier(self.settings.rounds, 1, 1)
+            self.releases = [Release(z, "poisson", max(turns.values(), default=0), 1, 1)]
+            return total / cohort
+        if self.multiplier is None:
+            found = self.privacy.find_multiplier(self.settings.rounds, cohort, able)
+            self.multiplier = found
+            log.info("Privacy: noise multiplier %.4g, updates clipped at %.4g", found, clip)
+        release = Release(self.multiplier, self.privacy.sampling, 1, cohort, able)
+        if self.exceeds(release):
+            return None
+        self.releases.append(release)
+        return np.asarray((total + self.multiplier * clip * draw_secret_noise(shape)) / cohort)
+
+    def exceeds(self, release: Release) -> bool:
+        """Whether one more release would spend more than the budget."""
+        budget = self.privacy.epsilon
+        if budget is None:
+            return False
+        return spend_together([*self.releases, release], self.delta) > budget * (1 + ROUNDING)
+
+    def to_json(self) -> list[list[Any]]:
+        """What was released, for a run that goes on."""
+        return [list(astuple(each)) for each in self.releases]
+
+    def resume(self, releases: list[list[Any]]) -> None:
+        """Go on from what was released before."""
+        self.releases = [Release(*each) for each in releases]
+        if self.releases and not self.noise_on_nodes:
+            self.multiplier = self.releases[-1].multiplier
+
+
+def head_record(head: Any) -> ArrayRecord:
+    """A head as it is sent."""
+    return arrays_in(content_of({HEAD: head}))

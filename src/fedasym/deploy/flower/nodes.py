@@ -1,10 +1,7 @@
-"""One node: its samples, its clients' own heads, and what it does with each kind of message.
+"""One node: its clients' own heads, and what it does with each kind of message.
 
-Where the samples are is said on the node alone; they may be one client's or several clients'. Names
-of classes are said by people, in the run config, in the node config or in a saved federation: a
-node never takes them from the cells of a column, which a run config could name at will. Heads are
-kept on disk: a client's own ones on its node, where they stay, and the shared one on the server.
-The arithmetic is the plain-loop version of `fedasym.train`, client by client.
+Heads are kept on disk: a client's own ones on its node, where they stay, and the shared one on the
+server. The arithmetic is the plain-loop version of `fedasym.train`, client by client.
 
 introduce: say which clients there are (64-bit hashes of their names), their sample counts, and the
     kind of the data: numbers of features and outputs, and the task. Names of classes stay here.
@@ -19,8 +16,7 @@ evaluate: every client's own head, made from the shared one, kept in a folder of
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 from urllib.parse import quote
@@ -33,14 +29,12 @@ from numpy.typing import NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import is_built_in
 from fedasym.core import __version__
-from fedasym.core.errors import InvalidInput, MissingColumn, one_of, path_of
+from fedasym.core.errors import path_of
 from fedasym.core.numbers import ROUNDING, pool_shares
 from fedasym.core.runtime import read_arrays, write_arrays
-from fedasym.data.assembly import FieldNames
 from fedasym.data.federation import Federation
-from fedasym.data.samples import TASKS
 from fedasym.data.splits import SPLITS
-from fedasym.deploy.flower import RunConfiguration, parse_classes, read_rules
+from fedasym.deploy.flower import RunConfiguration
 from fedasym.deploy.flower.messages import (
     COMMON,
     CROSS,
@@ -66,8 +60,8 @@ from fedasym.deploy.flower.messages import (
     report_as,
     unpack_state,
 )
-from fedasym.deploy.flower.policy import ANY, NodeTable, Policy, answer_table
-from fedasym.deploy.flower.preparation import Asked, TableAnswer, read_asked
+from fedasym.deploy.flower.policy import ANY, SYNTHETIC, Load, Policy, read_part
+from fedasym.deploy.flower.preparation import TableAnswer, read_asked
 from fedasym.exact.classes import ClassFit
 from fedasym.exact.estimators import LinearFit
 from fedasym.models import Model, SavedHead
@@ -105,223 +99,6 @@ def head_file(folder: Path, algorithm: str, client: Any, identity: int) -> Path:
         folder
         / quote(algorithm, safe="")
         / f"{quote(str(client), safe='')[:LONGEST]}-{int(identity):016x}.safetensors"
-    )
-
-
-# said for all nodes, or for one
-MEANING = ("label", "client", "features", "split", "task", "classes")
-SAVED = ".safetensors"  # a federation that its owner saved, with its columns and classes
-SYNTHETIC = "synthetic"
-DRAWN = 30  # clients of a node without data, or of a simulation
-Load = Callable[[Context, Asked], Federation | TableAnswer]
-
-
-def load_clients(
-    node_config: Mapping[str, Any], run_config: Mapping[str, Any], asked: Asked | None = None
-) -> Federation | TableAnswer:
-    """The clients of a node, read from the file or folder that its `data-path` names, in any format
-    of `fedasym.datasets.read`; of a table without a recipe, what it says to make one.
-
-    label, client, features, split, task, classes: as `read` takes them, from the run config for all
-        nodes alike; what the node config says goes first. Empty words count as not said; several
-        features or classes are separated by commas. What the owner's policy does not allow is
-        refused.
-    partition-id, num-partitions: take every so many-th client of the file only. data-path
-    "synthetic" draws 30 clients, to try things out; so does a simulation, whose nodes have no path.
-    Such clients alone have a `truth`. asked: what a message asks of a table.
-
-    >>> first, second = (
-    ...     load_clients({"partition-id": k, "num-partitions": 2}, {}) for k in range(2)
-    ... )
-    >>> len(first), len(second), first.dimension, set(first.clients) & set(second.clients)
-    (15, 15, 60, set())
-    """
-    from fedasym.data import read
-
-    place = node_config.get("data-path", SYNTHETIC if "partition-id" in node_config else None)
-    if place is None:
-        raise NodeFault(
-            Fault.NO_DATA_PATH,
-            "data-path is missing: start this node with --node-config 'data-path=\"...\"'",
-        )
-    with report_as(Fault.BAD_CONFIGURATION):
-        options = read_options(node_config, run_config)
-        path = path_of("data-path", place)
-        policy = Policy.of(node_config)
-    if place == SYNTHETIC:
-        drawn = draw_trial_clients(options.get("task"))
-        return replace(
-            partition_of(drawn, node_config),
-            truth={"shared": drawn.truth["shared"]} if drawn.truth else None,
-        )
-    if path.suffix == SAVED:
-        federation = read(path)
-        check_classes(federation, options.get("classes"))
-    else:
-        check_columns(policy, node_config, options)
-        if (table := find_table(path, options, node_config, run_config, policy)) is not None:
-            try:
-                return answer_table(table, asked or Asked())
-            except InvalidInput as reason:
-                raise reason if isinstance(reason, NodeFault) else reason.at(path) from reason
-        federation = read(path, **options)
-        if federation.task == "classification" and "classes" not in options:
-            raise NodeFault(
-                Fault.NO_CLASSES,
-                "the labels are classes, and classes is not set: give their number or names in the"
-                ' run config or in this node\'s --node-config, or task="regression" where whole'
-                " numbers are meant as numbers",
-            )
-    policy.limit_classes(len(federation.classes or ()))
-    return replace(partition_of(federation, node_config), truth=None)
-
-
-def check_columns(
-    policy: Policy, node_config: Mapping[str, Any], options: Mapping[str, Any]
-) -> None:
-    """Refuse columns that the owner does not let be label, client or split."""
-    label, client = options.get("label", "label"), options.get("client", "client")
-    for rule, name in (("labels", label), ("clients", client)):
-        if not policy.allows(rule, name):
-            raise NodeFault(
-                Fault.NOT_ALLOWED,
-                f"the run names the column {name!r}, and the policy does not list it in {rule}",
-            )
-    if options.get("split", "split") not in ("split", node_config.get("split")):
-        raise NodeFault(Fault.NOT_ALLOWED, "split is named by the run: the node config may name it")
-
-
-def find_table(
-    path: Path,
-    options: Mapping[str, Any],
-    node_config: Mapping[str, Any],
-    run_config: Mapping[str, Any],
-    policy: Policy,
-) -> NodeTable | None:
-    """A table of columns with one value a row, whose features are still to be prepared, or None."""
-    from fedasym.data.formats import TABLES, find_files, read_tables
-    from fedasym.data.frames import has_lists
-
-    sources, kind = find_files(path)
-    if kind not in TABLES:
-        return None
-    named = options.get("features")
-    listed = [named] if isinstance(named, str) else named
-    label, client = options.get("label", "label"), options.get("client", "client")
-    held = read_tables(sources, FieldNames(label, client, listed), options.get("split"), 0)
-    if has_lists(held["frame"], label, client, listed, held["split"], held.get("mask")):
-        return None
-    with report_as(Fault.BAD_CONFIGURATION):
-        rules = read_rules(run_config) | {name: options.get(name) for name in ("task", "classes")}
-    theirs = rules["features"]  # the run's names of the columns, where the node has other ones
-    renamed = {}
-    if listed and theirs and len(listed) == len(theirs):
-        renamed = {name: own for name, own in zip(theirs, listed, strict=True) if name != own}
-        held |= {"frame": rename_columns(held["frame"], renamed), "features": theirs}
-    return NodeTable(held, rules, policy, read_part(node_config), renamed)
-
-
-def rename_columns(frame: Any, names: Mapping[str, str]) -> Any:
-    """A frame whose columns have the run's names in place of its own."""
-    check_all = [own for own in names.values() if own not in frame.columns]
-    if check_all:
-        raise MissingColumn(f"unknown features column {check_all[0]!r}")
-    return frame.drop(name for name in names if name in frame.columns).rename(
-        {own: name for name, own in names.items()}
-    )
-
-
-def read_part(node_config: Mapping[str, Any]) -> tuple[int, int]:
-    """Which clients of the file are this node's: the first, and every so many-th from there."""
-    if "partition-id" not in node_config:
-        return 0, 1
-    first = node_config["partition-id"]
-    step = node_config.get("num-partitions", 1)
-    if not (isinstance(first, int) and isinstance(step, int) and 0 <= first < step):
-        raise NodeFault(
-            Fault.BAD_CONFIGURATION,
-            f"partition-id is {first!r} of num-partitions {step!r}: it must be a whole number from"
-            f" 0 to {step!r} - 1",
-        )
-    return first, step
-
-
-def draw_trial_clients(task: str | None) -> Federation:
-    """Clients to try things out: classes, or numbers where the task is regression."""
-    from fedasym.data import synthetic
-
-    if task == "regression":
-        return synthetic(
-            task="regression", clients=DRAWN, dimension=20, aspect=0.5, radius=1, noise=0.5
-        )
-    return synthetic(
-        task="classification", clients=DRAWN, dimension=60, aspect=1, centre=4, radius=3, classes=5
-    )
-
-
-def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) -> dict[str, Any]:
-    """How to read a file: what is said, the node's word first.
-
-    >>> read_options(
-    ...     {"label": "score"}, {"label": "y", "features": "age, hours", "classes": "3", "task": ""}
-    ... )
-    {'label': 'score', 'features': ['age', 'hours'], 'classes': (0, 1, 2)}
-    """
-    told = {name: node_config.get(name, run_config.get(name)) for name in MEANING}
-    options = {name: value for name, value in told.items() if value not in (None, "", 0)}
-    for name in ("label", "client", "features", "split", "task"):
-        if not isinstance(options.get(name, ""), str):
-            raise InvalidInput(f"{name} is {options[name]!r}: give text")
-    if "task" in options:
-        one_of("task", options["task"], TASKS)
-    if "features" in options:
-        columns = [each.strip() for each in options["features"].split(",")]
-        # formats without columns have one field
-        options["features"] = columns if len(columns) > 1 else columns[0]
-    if "classes" in options:
-        options["classes"] = parse_classes(options["classes"])
-    return options
-
-
-def check_classes(federation: Federation, named: tuple[Any, ...] | None) -> None:
-    """Refuse a saved federation with other classes than named; a number stands for 0, 1, ..."""
-    if named is None:
-        return
-    own = federation.classes or ()
-    if own != named and (len(own) != len(named) or named != tuple(range(len(named)))):
-        raise NodeFault(
-            Fault.OTHER_CLASSES,
-            f"the saved federation has the classes {own!r}, and the run or node {named!r}",
-        )
-
-
-def partition_of(federation: Federation, node_config: Mapping[str, Any]) -> Federation:
-    """Every `num-partitions`-th client from `partition-id` on; by default all of them."""
-    first, step = read_part(node_config)
-    if step == 1:
-        return federation
-    if first >= len(federation):
-        raise NodeFault(
-            Fault.BAD_CONFIGURATION,
-            f"partition-id is {first}, and the file has {len(federation)} clients: start fewer"
-            " nodes",
-        )
-    return select_clients(federation, federation.clients[first::step])
-
-
-def select_clients(federation: Federation, names: Sequence[Any]) -> Federation:
-    """The federation of some of its clients."""
-    rows = [federation.rows(name) for name in names]
-    chosen = np.concatenate(rows)
-    return replace(
-        federation,
-        features=federation.features[chosen],
-        labels=federation.labels[chosen],
-        clients=tuple(names),
-        owner=np.repeat(np.arange(len(names)), [len(each) for each in rows]),
-        split=federation.split[chosen],
-        mask=None if federation.mask is None else federation.mask[chosen],
-        truth=None,
     )
 
 

@@ -2,8 +2,7 @@
 answer as it should.
 
 No number of clients is known ahead. A run waits for enough nodes that can take part, and ends where
-connected nodes cannot make it complete. Of nodes' replies some count, and for each of the others
-there is a reason why it does not.
+connected nodes cannot make it complete.
 """
 
 from __future__ import annotations
@@ -12,144 +11,24 @@ import time
 from collections import Counter
 from collections.abc import Callable, Container, Iterable, Mapping, Set
 from dataclasses import dataclass, field
-from typing import Any, Protocol, TypeVar
+from typing import Any, Protocol
 
 import numpy as np
-from flwr.app import Message, RecordDict
-from flwr.common.constant import ErrorCode
 from flwr.serverapp import Grid
 
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import plural
 from fedasym.core.privacy import Privacy
 from fedasym.deploy.flower.messages import (
-    CONFIG,
-    FAULT,
     VERSION,
-    Fault,
     RefusedReply,
     Trouble,
     check_version,
     log,
+    log_troubles,
 )
 from fedasym.training.plans import cohorts, draw_by_chance
 from fedasym.training.twin import COHORT
-
-PAUSE = 0.5  # seconds between two looks for replies
-Reading = TypeVar("Reading")
-
-
-class Attentive(Grid):
-    """A grid that looks for replies twice a second, where Flower's own sleeps three seconds."""
-
-    def __init__(self, grid: Grid) -> None:
-        self.grid = grid
-
-    @property
-    def run(self) -> Any:
-        """The run that the grid is of."""
-        return self.grid.run
-
-    def set_run(self, run: Any) -> None:
-        """Say which run it is of."""
-        self.grid.set_run(run)
-
-    def create_message(self, *args: Any, **options: Any) -> Message:
-        """A message as older apps make it."""
-        return self.grid.create_message(*args, **options)
-
-    def get_node_ids(self) -> Iterable[int]:
-        """The connected nodes."""
-        return self.grid.get_node_ids()
-
-    def push_messages(self, messages: Iterable[Message]) -> Iterable[str]:
-        """Send; returns the messages' names."""
-        return self.grid.push_messages(messages)
-
-    def pull_messages(self, message_ids: Iterable[str]) -> Iterable[Message]:
-        """The replies that are there."""
-        return self.grid.pull_messages(message_ids)
-
-    def send_and_receive(
-        self, messages: Iterable[Message], *, timeout: float | None = None
-    ) -> Iterable[Message]:
-        """Send, and return the replies that come in time."""
-        waiting = {name for name in self.push_messages(messages) if name}
-        replies: list[Message] = []
-        end = time.monotonic() + (float("inf") if timeout is None else timeout)
-        while waiting and time.monotonic() < end:
-            arrived = list(self.pull_messages(waiting))
-            replies += arrived
-            waiting -= {reply.metadata.reply_to_message_id for reply in arrived}
-            if waiting:
-                time.sleep(PAUSE)
-        return replies
-
-
-SILENT = Trouble("it did not reply in time")
-UNLOADED = Trouble(
-    "the app cannot be loaded there: install the server's version of fedasym; the node's own log"
-    " says more",
-    True,
-)
-REFUSED_APP = Trouble(
-    "its owner does not allow this app: the owner may list the digest that `fedasym digest` prints"
-    " for it",
-    True,
-)
-
-
-def sort_replies(
-    replies: Iterable[Message], nodes: Iterable[int], read: Callable[[int, RecordDict], Reading]
-) -> tuple[dict[int, Reading], dict[int, Trouble]]:
-    """What `read` takes from each node's reply, and for every other node what is wrong with it."""
-    expected = set(nodes)
-    taken = {}
-    wrong = {}
-    for reply in replies:
-        node = reply.metadata.src_node_id
-        if node not in expected or node in taken or node in wrong:
-            continue  # the link itself speaks where a node is gone, which is silent then
-        try:
-            if (trouble := trouble_in(reply)) is not None:
-                wrong[node] = trouble
-            else:
-                taken[node] = read(node, reply.content)
-        except RefusedReply as reason:
-            wrong[node] = Trouble(str(reason), permanent=True)
-        except (KeyError, TypeError, ValueError, AttributeError):
-            wrong[node] = Trouble(
-                "its reply has not the records that were asked for", permanent=True
-            )
-    troubles = {node: wrong.get(node, SILENT) for node in sorted(expected) if node not in taken}
-    return dict(sorted(taken.items())), troubles
-
-
-def trouble_in(reply: Message) -> Trouble | None:
-    """The fault that a node reports; an error's own text may be anything, and is not repeated."""
-    if reply.has_error():
-        if reply.error.code == ErrorCode.LOAD_CLIENT_APP_EXCEPTION:
-            return UNLOADED
-        if reply.error.code == ErrorCode.INVALID_FAB:
-            return REFUSED_APP
-        return Trouble(
-            f"it failed (Flower's error {reply.error.code}); the node's own log says more"
-        )
-    told = reply.content.config_records.get(CONFIG)
-    if told is None or FAULT not in told:
-        return None
-    check_version(told.get(VERSION))
-    fault = Fault.find(told[FAULT])
-    if fault is None:
-        raise RefusedReply("it reports a fault by a code that is unknown here")
-    return Trouble(fault.sentence, fault.permanent)
-
-
-def log_troubles(troubles: Mapping[int, Trouble]) -> None:
-    """Name the nodes that are left out, each with the reason."""
-    for node, trouble in troubles.items():
-        log.warning("Node %d is left out: %s", node, trouble.text)
-
 
 WAIT_PAUSE = 2  # seconds between two looks for nodes
 

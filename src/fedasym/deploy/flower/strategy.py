@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import secrets
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import astuple
 from functools import reduce
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,7 +27,6 @@ from numpy.typing import NDArray
 from fedasym.algorithms import Algorithm
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import whole
-from fedasym.core.privacy import Privacy, Release, spend_together
 from fedasym.core.runtime import read_arrays, write_arrays
 from fedasym.data.recipe import Recipe
 from fedasym.deploy.flower import RunConfiguration, read_rules
@@ -42,8 +40,11 @@ from fedasym.deploy.flower.messages import (
     MOMENTS,
     SCALING,
     SENT,
+    SILENT,
     STEPS_KEY,
+    Attentive,
     Change,
+    PrivateAverage,
     RefusedReply,
     Trouble,
     array_in,
@@ -51,40 +52,37 @@ from fedasym.deploy.flower.messages import (
     config_in,
     content_of,
     count_in,
+    head_record,
     length_of,
     log,
+    log_troubles,
     mean_change,
     metrics_in,
     pack_state,
     scores_in,
     shorten_changes,
+    sort_replies,
     unpack_state,
     usual_shares,
 )
 from fedasym.deploy.flower.preparation import Preparation, Reading
 from fedasym.deploy.flower.roster import (
-    SILENT,
     Attendance,
-    Attentive,
     DataKind,
     Node,
     NodeRoster,
     describe_data,
     is_sample_count,
-    log_troubles,
-    sort_replies,
 )
 from fedasym.exact.outputs import GramSums
 from fedasym.models import SavedHead
 from fedasym.training.convergence import choose_asked, start_clusters, steps_below
-from fedasym.training.plans import clip_move, draw_secret_noise
-from fedasym.training.settings import Settings, bind_stage, named_settings
-from fedasym.training.twin import COHORT, add_share, find_scaling, start_head, turn_head
+from fedasym.training.settings import bind_stage, named_settings
+from fedasym.training.twin import add_share, find_scaling, start_head, turn_head
 
 Reply = TypeVar("Reply")
 
 
-ROUNDING = 1e-3  # of a budget: what accountants of one round and of all may differ by
 STATE = "federated run"  # the kind of the file that a run goes on from
 FREE = ("rounds", "evaluate_every")  # settings that a resumed run may change
 
@@ -676,7 +674,7 @@ class Personalized(Strategy):
         return where
 
     def save_head(self, round_: int) -> Path:
-        """Write the shared head to a .safetensors file for `deploy.flower.nodes.SavedHead.load`."""
+        """Write the shared head to a .safetensors file for `fedasym.models.SavedHead.load`."""
         told = self.configuration
         _, outputs, task = self.kind
         named = told.classes or self.preparation.classes or range(outputs)
@@ -718,85 +716,3 @@ class Personalized(Strategy):
     def precision(self) -> str:
         """Of the heads that are sent."""
         return self.configuration.precision
-
-
-class PrivateAverage:
-    """The server's part in private rounds: it plans the noise, adds it unless nodes do, and counts
-    what is spent, round by round, whoever is connected.
-    """
-
-    def __init__(self, settings: Settings, privacy: Privacy, noise_on_nodes: bool) -> None:
-        self.settings, self.privacy, self.noise_on_nodes = settings, privacy, noise_on_nodes
-        self.multiplier: float | None = None
-        self.releases: list[Release] = []
-
-    @classmethod
-    def of(cls, told: RunConfiguration) -> PrivateAverage | None:
-        """Of a run; None where it is not private."""
-        privacy = told.settings.privacy
-        return None if privacy is None else cls(told.settings, privacy, told.noise_on_nodes)
-
-    @property
-    def delta(self) -> float:
-        """Of the budget."""
-        return self.privacy.delta
-
-    @property
-    def epsilon(self) -> float:
-        """What is spent so far."""
-        return spend_together(self.releases, self.delta) if self.releases else 0.0
-
-    def average(
-        self,
-        moves: Mapping[int, tuple[NDArray[np.float64], int]],
-        shape: tuple[int, ...],
-        able: int,
-        turns: Mapping[str, int],
-    ) -> NDArray[np.float64] | None:
-        """The sum of the nodes' moves over the expected cohort, with noise; None where the budget
-        is spent, as nodes left or rounds were added.
-
-        moves: by node, with how many clients it is the sum of, which bounds its length. able:
-        clients that may be drawn. turns: how often each was.
-        """
-        clip = float(self.privacy.clip or 0.0)
-        cohort = min(self.settings.cohort or COHORT, able)
-        total = np.zeros(shape)
-        for _, (move, clients) in sorted(moves.items()):
-            total += move if self.noise_on_nodes else clip_move(move, clients * clip)[0]
-        if self.noise_on_nodes:
-            # the server knows who was drawn, so that drawing hides nobody
-            z = self.privacy.find_multiplier(self.settings.rounds, 1, 1)
-            self.releases = [Release(z, "poisson", max(turns.values(), default=0), 1, 1)]
-            return total / cohort
-        if self.multiplier is None:
-            found = self.privacy.find_multiplier(self.settings.rounds, cohort, able)
-            self.multiplier = found
-            log.info("Privacy: noise multiplier %.4g, updates clipped at %.4g", found, clip)
-        release = Release(self.multiplier, self.privacy.sampling, 1, cohort, able)
-        if self.exceeds(release):
-            return None
-        self.releases.append(release)
-        return np.asarray((total + self.multiplier * clip * draw_secret_noise(shape)) / cohort)
-
-    def exceeds(self, release: Release) -> bool:
-        """Whether one more release would spend more than the budget."""
-        budget = self.privacy.epsilon
-        if budget is None:
-            return False
-        return spend_together([*self.releases, release], self.delta) > budget * (1 + ROUNDING)
-
-    def to_json(self) -> list[list[Any]]:
-        """What was released, for a run that goes on."""
-        return [list(astuple(each)) for each in self.releases]
-
-    def resume(self, releases: list[list[Any]]) -> None:
-        """Go on from what was released before."""
-        self.releases = [Release(*each) for each in releases]
-        if self.releases and not self.noise_on_nodes:
-            self.multiplier = self.releases[-1].multiplier
-
-
-def head_record(head: Any) -> ArrayRecord:
-    """A head as it is sent."""
-    return arrays_in(content_of({HEAD: head}))

@@ -1,5 +1,5 @@
 """Figures of classes: who has which, accuracies, their paths and diagrams; and of advice: intervals
-by algorithm, gains, what-ifs.
+by algorithm, what-ifs.
 """
 
 from __future__ import annotations
@@ -21,12 +21,9 @@ from fedasym.core.numbers import Array, plural
 from fedasym.results import ACCURACY, LOSS
 from fedasym.show.figures import (
     FAINT,
-    GAIN,
     INK,
     LETTERS,
-    LOSE,
     PAPER,
-    RIGHT,
     SOFT,
     Screen,
     annotate_point,
@@ -49,7 +46,6 @@ if TYPE_CHECKING:
     from fedasym.results import Accuracy, Comparison, Result
     from fedasym.results.regimes import Diagram, FineTuning
     from fedasym.results.simulation import SimulatedAccuracy, Simulation
-    from fedasym.training.decomposition import Decomposition
 
 
 OTHERS = {
@@ -61,7 +57,6 @@ OTHERS = {
     "ftfa_squares": "#7fcdb4",
 }
 NAMES = {"bayes": "bayes (ceiling)", "local": "local = ftfa, converged"}
-PART_COLOURS = {"label": "#0072b2", "feature": "#e69f00", "rest": "#9a9a9a"}
 WRAP = 90  # characters of a line under the title
 MOST_CLIENTS = 60  # columns that can still be told apart
 MOST_CLASSES = 40  # rows whose names fit
@@ -281,9 +276,7 @@ def draw_class_counts(federation: Federation, path: str | Path) -> Path:
     return save(figure, path)
 
 
-BINS = 24
 ROW = 32  # pixels of an algorithm in a page
-SMALL = (272, 132)  # pixels of a histogram
 
 
 class Bar(NamedTuple):
@@ -359,63 +352,6 @@ def draw_advice(advice: Result, path: str | Path) -> Path:
     best = next(bar.name for bar in bars if bar.best)
     caption(figure.axes[0], f"{best} is recommended", f"{len(rows)} algorithms on these clients")
     return save(figure, path)
-
-
-def draw_decomposition(found: Decomposition, path: str | Path) -> Path:
-    """Each algorithm's gain in parts, as bars side by side with standard errors."""
-    figure, axes = canvas()
-    heights = 0.8 / len(PART_COLOURS)
-    for place, row in enumerate(found.parts):
-        for rank, (part, shade) in enumerate(PART_COLOURS.items()):
-            amount = getattr(row, part)
-            at = place + (rank - 1) * heights
-            label = f"{part} shift" if part != "rest" else part
-            axes.barh(
-                at,
-                100 * amount.value,
-                0.9 * heights,
-                xerr=100 * amount.error,
-                color=shade,
-                ecolor=INK,
-                label=label if place == 0 else None,
-            )
-    axes.set_yticks(range(len(found.parts)), [row.algorithm for row in found.parts])
-    axes.invert_yaxis()
-    axes.axvline(0, color=INK, linewidth=0.8)
-    axes.set_xlabel("points of accuracy, with standard errors over clients", color=INK)
-    axes.legend(frameon=False)
-    caption(axes, "Where personalization's gain comes from", "held-out samples of all clients")
-    return save(figure, path)
-
-
-def bin_edges(values: Array) -> Array:
-    """The ends of a histogram's bars: round numbers, with 0; the last bars count the rest."""
-    low, high = (float(np.percentile(values, at)) for at in (0.5, 99.5))
-    marks = MaxNLocator(BINS, steps=[1, 2, 5, 10]).tick_values(min(low, 0.0), max(high, 0.0))
-    step = float(marks[1] - marks[0])
-    # Who loses is never counted among those who gain, however few they are.
-    first = min(np.floor(low / step), -1.0 if values.min() < 0 else 0.0)
-    last = max(np.ceil(high / step), 1.0 if values.max() >= 0 else 0.0)
-    return np.asarray(step * np.arange(first, last + 1))
-
-
-def draw_histogram(values: Array, edges: Array, unit: str) -> Figure:
-    """How gains are distributed: bars left of the line at 0 are clients that lose."""
-    inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
-    counts = np.histogram(inside, edges)[0]
-    figure, axes = page_canvas(*SMALL, left=RIGHT, bottom=24)
-    for low, high, many in zip(edges[:-1], edges[1:], counts, strict=True):
-        if many:
-            tint = LOSE if low < -1e-9 * abs(edges[-1]) else GAIN
-            (patch,) = axes.bar(low, many, 0.92 * (high - low), align="edge", color=tint)
-            patch.set_gid(f"{low:+.4g} to {high:+.4g}{unit}: {many} clients")
-    axes.axvline(0, color=INK, linewidth=1)
-    axes.set_xlim(edges[0], edges[-1])
-    axes.spines["left"].set_visible(False)
-    axes.set_yticks([])
-    axes.xaxis.set_major_locator(MaxNLocator(4))
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
-    return figure
 
 
 def draw_what_if(found: WhatIf, path: str | Path) -> Path:

@@ -1,4 +1,5 @@
-"""Accuracy or loss against rounds: sweeps, gains of personalization, runs of `train`; tuning.
+"""Accuracy or loss against rounds: sweeps, gains of personalization, runs of `train`; tuning; and
+what clients gain, in parts and as a histogram.
 
 One drawing serves them all, in files and in pages: a line with markers per algorithm, a band from
 the worst to the best trial; published curves lie beside ours, dotted and hollow.
@@ -17,17 +18,21 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullFormatter, ScalarFormatter
 from matplotlib.transforms import Bbox
 
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
+from fedasym.core.numbers import Array
 from fedasym.core.runtime import write_text
 from fedasym.experiments.plan import FIRST, GAINS, SEEDS, SPLITS, validation_score
 from fedasym.show.figures import (
     FAINT,
+    GAIN,
     INK,
     LETTERS,
+    LOSE,
+    RIGHT,
     Mark,
     Screen,
     canvas,
@@ -53,6 +58,7 @@ from fedasym.training.wording import fold_line, setting_text, statistic_text
 
 if TYPE_CHECKING:
     from fedasym.experiments.results import Results
+    from fedasym.training.decomposition import Decomposition
     from fedasym.training.histories import Configuration, Histories
 
 TITLES = {SEEDS: "seeds of training", SPLITS: "reshuffles of training and validation samples"}
@@ -523,3 +529,69 @@ def subtitle(histories: Histories, drawn: dict[str, Configuration]) -> list[str]
         *parts,
         *(["interrupted"] if any(group.interrupted for group in drawn.values()) else []),
     ]
+
+
+PART_COLOURS = {"label": "#0072b2", "feature": "#e69f00", "rest": "#9a9a9a"}
+
+
+BINS = 24
+
+
+def draw_decomposition(found: Decomposition, path: str | Path) -> Path:
+    """Each algorithm's gain in parts, as bars side by side with standard errors."""
+    figure, axes = canvas()
+    heights = 0.8 / len(PART_COLOURS)
+    for place, row in enumerate(found.parts):
+        for rank, (part, shade) in enumerate(PART_COLOURS.items()):
+            amount = getattr(row, part)
+            at = place + (rank - 1) * heights
+            label = f"{part} shift" if part != "rest" else part
+            axes.barh(
+                at,
+                100 * amount.value,
+                0.9 * heights,
+                xerr=100 * amount.error,
+                color=shade,
+                ecolor=INK,
+                label=label if place == 0 else None,
+            )
+    axes.set_yticks(range(len(found.parts)), [row.algorithm for row in found.parts])
+    axes.invert_yaxis()
+    axes.axvline(0, color=INK, linewidth=0.8)
+    axes.set_xlabel("points of accuracy, with standard errors over clients", color=INK)
+    axes.legend(frameon=False)
+    caption(axes, "Where personalization's gain comes from", "held-out samples of all clients")
+    return save(figure, path)
+
+
+SMALL = (272, 132)  # pixels of a histogram
+
+
+def bin_edges(values: Array) -> Array:
+    """The ends of a histogram's bars: round numbers, with 0; the last bars count the rest."""
+    low, high = (float(np.percentile(values, at)) for at in (0.5, 99.5))
+    marks = MaxNLocator(BINS, steps=[1, 2, 5, 10]).tick_values(min(low, 0.0), max(high, 0.0))
+    step = float(marks[1] - marks[0])
+    # Who loses is never counted among those who gain, however few they are.
+    first = min(np.floor(low / step), -1.0 if values.min() < 0 else 0.0)
+    last = max(np.ceil(high / step), 1.0 if values.max() >= 0 else 0.0)
+    return np.asarray(step * np.arange(first, last + 1))
+
+
+def draw_histogram(values: Array, edges: Array, unit: str) -> Figure:
+    """How gains are distributed: bars left of the line at 0 are clients that lose."""
+    inside = np.clip(values, edges[0], np.nextafter(edges[-1], -np.inf))
+    counts = np.histogram(inside, edges)[0]
+    figure, axes = page_canvas(*SMALL, left=RIGHT, bottom=24)
+    for low, high, many in zip(edges[:-1], edges[1:], counts, strict=True):
+        if many:
+            tint = LOSE if low < -1e-9 * abs(edges[-1]) else GAIN
+            (patch,) = axes.bar(low, many, 0.92 * (high - low), align="edge", color=tint)
+            patch.set_gid(f"{low:+.4g} to {high:+.4g}{unit}: {many} clients")
+    axes.axvline(0, color=INK, linewidth=1)
+    axes.set_xlim(edges[0], edges[-1])
+    axes.spines["left"].set_visible(False)
+    axes.set_yticks([])
+    axes.xaxis.set_major_locator(MaxNLocator(4))
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:+g}" if value else "0"))
+    return figure

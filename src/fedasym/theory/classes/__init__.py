@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from fedasym.algorithms import Algorithm, check_uncorrected
 from fedasym.algorithms.methods import (
     MAML_STEP,
     Average,
@@ -30,7 +31,6 @@ from fedasym.algorithms.methods import (
     Ridge,
     Truth,
 )
-from fedasym.algorithms.registry import Algorithm, check_uncorrected
 from fedasym.algorithms.stages import ClientStage, ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
