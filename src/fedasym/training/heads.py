@@ -280,7 +280,8 @@ def pack(
     splits: numbers of reshuffles to be packed instead of the federation's own split.
     """
     kept = _TABLES.setdefault(federation, {})
-    key = (protocol.intercept, protocol.count_padding, precision, *jnp.zeros(()).devices())
+    where = device_put(np.float32(0)).devices()
+    key = (protocol.intercept, protocol.count_padding, precision, *where)
     if splits:
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
