@@ -321,6 +321,7 @@ def compute_histories(
         ) from None
     from fedasym.training.heads import SHORT, numbers_as
     from fedasym.training.plans import default_device
+    from fedasym.training.programs import Compiler
     from fedasym.training.runner import Draw, Runner, RunWork, count_steps
 
     tree = shared_work(jobs, protocol, federation.counts("train"))
@@ -335,7 +336,7 @@ def compute_histories(
     with numbers_as(precision) as models:
         features = precision if precision == SHORT else models
         told = (default_device(), form, splits, report, precision)
-        work = RunWork(federation, protocol, models, features, *told)
+        work = RunWork(federation, protocol, models, features, *told, Compiler(precision))
         draws = [Draw(seed, place) for place in range(max(len(splits), 1)) for seed in seeds]
         total = count_steps(tree, work, len(draws))
         runner = Runner(work, tree, len(jobs), draws)

@@ -21,7 +21,7 @@ from __future__ import annotations
 import math
 import os
 import typing
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, nullcontext
 from functools import cache, partial
@@ -141,9 +141,28 @@ class Loader(typing.Protocol):
 class MemoryLoader:
     """Clients in memory: packed once, whatever is asked for."""
 
-    def __init__(self, data: Packed, sizes: Sizes) -> None:
-        self.data, self.sizes = data, sizes
+    def __init__(
+        self, data: Packed, sizes: Sizes, width: int = 0, kept: dict[int, Array] | None = None
+    ) -> None:
+        """width: above 0, Gram matrices are kept, by width; they are there after `complete`."""
+        self.sizes, self.width, self.kept = sizes, width, {} if kept is None else kept
+        self.data = data._replace(grams=self.kept.get(width))
         self.tested_together = len(sizes.training)
+
+    @property
+    def shapes(self) -> Packed:
+        """The samples as they will be, for programs that are compiled before."""
+        if not self.width or self.data.grams is not None:
+            return self.data
+        clients, features = self.data.training.first.shape[0], self.data.training.features
+        shape = (clients, self.width, self.width)
+        return self.data._replace(grams=array_of(shape, features.dtype))
+
+    def complete(self, call: Callable[..., Any]) -> None:
+        """Find what is missing; call: has a function called."""
+        if self.width and self.data.grams is None:
+            self.kept[self.width] = call(all_grams, self.data.training, self.width)
+            self.data = self.data._replace(grams=self.kept[self.width])
 
     def cohorts(self, drawn: Rows) -> tuple[Packed, Rows]:
         """Everyone, each in its place."""
@@ -156,6 +175,12 @@ class MemoryLoader:
     def count_rounds(self, usual: int, drawn: int) -> int:
         """As many as usual."""
         return usual
+
+
+def array_of(shape: Sequence[int], dtype: Any) -> Any:
+    """An array without its numbers, for programs that are compiled before it is there."""
+    kind: Any = jax.ShapeDtypeStruct
+    return kind(tuple(shape), dtype)
 
 
 class Room(NamedTuple):
@@ -258,13 +283,14 @@ def open_loader(
 ) -> Loader:
     """Where a run's samples come from.
 
-    width: above 0, Gram matrices of clients in memory are kept. alone: whether nothing is shared,
-    so that every weight is a client's own. corrected: whether scores are corrected by the shares of
-    the classes, for which samples on disk are read once more.
+    width: above 0, Gram matrices of clients in memory are kept, once it is complete. alone: whether
+    nothing is shared, so that every weight is a client's own. corrected: whether scores are
+    corrected by the shares of the classes, for which samples on disk are read once more.
     """
     if not isinstance(federation, ShardedFederation):
-        data, sizes = pack(federation, splits, protocol, precision, width)
-        return MemoryLoader(data._replace(personal=None) if alone else data, sizes)
+        data, sizes, kept = pack(federation, splits, protocol, precision)
+        data = data._replace(personal=None) if alone else data
+        return MemoryLoader(data, sizes, width, kept)
     loader = DiskLoader(federation, protocol, precision, federation.keepers is not None)
     if alone:
         loader.personal = None
@@ -274,14 +300,15 @@ def open_loader(
 
 
 def pack(
-    federation: Federation, splits: Sequence[int], protocol: Protocol, precision: str, width: int
-) -> tuple[Packed, Sizes]:
-    """The packed federation, kept on the device while it lives; `width` 0: no Gram matrices.
+    federation: Federation, splits: Sequence[int], protocol: Protocol, precision: str
+) -> tuple[Packed, Sizes, dict[int, Array]]:
+    """The packed federation, kept on the device while it lives, and its Gram matrices by width.
 
     splits: numbers of reshuffles to be packed instead of the federation's own split.
     """
     kept = _TABLES.setdefault(federation, {})
-    key = (protocol.intercept, protocol.count_padding, precision, *jnp.zeros(()).devices())
+    where = device_put(np.float32(0)).devices()
+    key = (protocol.intercept, protocol.count_padding, precision, *where)
     if splits:
         if (*key, "samples") not in kept:
             kept[*key, "samples"] = all_samples(federation, protocol, np.dtype(precision))
@@ -291,16 +318,11 @@ def pack(
             personal=own_rows(federation, protocol, np.dtype(precision)),
             shares=class_shares(dealt, protocol, precision),
         )
-        grams = all_grams(data.training, width) if width else None
-        return data._replace(grams=grams), sizes
+        return data, sizes, {}
     if key not in kept:
-        kept[key] = pack_split(federation, protocol, np.dtype(precision))
-    data, sizes = kept[key]
-    if not width:
-        return data, sizes
-    if (*key, width) not in kept:
-        kept[*key, width] = all_grams(data.training, width)
-    return data._replace(grams=kept[*key, width]), sizes
+        kept[key] = *pack_split(federation, protocol, np.dtype(precision)), {}
+    found: tuple[Packed, Sizes, dict[int, Array]] = kept[key]
+    return found
 
 
 def pack_split(

@@ -324,9 +324,10 @@ class Machine(NamedTuple):
 
 def default_device() -> Machine:
     """The device that JAX computes on by default."""
-    import jax.numpy as jnp  # the twin and federations plan without it
+    import jax  # the twin and federations plan without it
 
-    (device,) = jnp.zeros(()).devices()
+    # what `jnp` makes takes a program
+    (device,) = jax.device_put(np.float32(0)).devices()
     if device.platform == "cpu":
         return Machine(False, physical_memory() / 4, CACHE)
     known = device.memory_stats() or {}

@@ -6,7 +6,9 @@ makes its own model of the shared one and is tested.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import os
+from collections.abc import Callable, Hashable, Sequence
+from concurrent.futures import Future, ThreadPoolExecutor, wait
 from dataclasses import replace
 from functools import partial
 from typing import Any, NamedTuple
@@ -27,10 +29,12 @@ from fedasym.training.heads import (
     Packed,
     Point,
     Space,
+    array_of,
     device_mesh,
     flat_labels,
     flat_rows,
     mask_filling,
+    numbers_as,
     read_batch,
     score,
 )
@@ -49,6 +53,57 @@ from fedasym.training.steps import (
     vectorise,
     walk,
 )
+
+
+def array_shape(leaf: Any) -> Any:
+    """An array without its numbers; anything else as it is."""
+    return array_of(leaf.shape, leaf.dtype) if hasattr(leaf, "dtype") else leaf
+
+
+_BEGUN: set[Hashable] = set()  # calls whose programs this process has begun to compile
+
+
+class Compiler:
+    """Compiles programs side by side, before they are called."""
+
+    def __init__(self, precision: str) -> None:
+        """precision: as it was asked for."""
+        self.precision = precision
+        config: Any = jax.config
+        self.device = config.jax_default_device
+        self.pool = ThreadPoolExecutor(os.cpu_count() or 1)
+        self.waiting: dict[Hashable, Future[None]] = {}
+
+    def begin(self, function: Any, *told: Any) -> None:
+        """Compile what a call of such arguments takes, of which shapes are enough."""
+        shapes = jax.tree.map(array_shape, told)
+        key = self.name_call(function, shapes)
+        if key not in _BEGUN:
+            _BEGUN.add(key)
+            self.waiting[key] = self.pool.submit(self.compile, function, shapes)
+
+    def call(self, function: Any, *told: Any) -> Any:
+        """The function's answer; waits for its program, if that was begun."""
+        if self.waiting:
+            key = self.name_call(function, jax.tree.map(array_shape, told))
+            if (begun := self.waiting.get(key)) is not None:
+                wait([begun])  # what is wrong with it, the call itself says
+                self.waiting.pop(key, None)
+        return function(*told)
+
+    def name_call(self, function: Any, shapes: Any) -> Hashable:
+        """What tells the program of a call from others."""
+        leaves, structure = jax.tree.flatten(shapes)
+        return function, structure, tuple(leaves), self.precision, self.device
+
+    def compile(self, function: Any, shapes: Any) -> None:
+        """In a thread of its own: JAX's settings are those of a thread."""
+        with numbers_as(self.precision), jax.default_device(self.device):
+            function.lower(*shapes).compile()
+
+    def close(self) -> None:
+        """What has not begun by now is not needed."""
+        self.pool.shutdown(wait=False, cancel_futures=True)
 
 
 class Memory(NamedTuple):
@@ -409,11 +464,13 @@ def personalise(
     stops: Array,
     scored: Rates | None = None,
     common: Any = None,
+    places: Array | None = None,
 ) -> Array:
     """Hits and losses of the members' models after `stops` steps.
 
     common: (seeds, servers, ...), what a server keeps whose stage (`program.server`) says where
-    clients begin; None: at the shared model.
+    clients begin; None: at the shared model. places: of the servers that are asked, whose rates are
+    told and whose scores are found; None: all.
 
     Axes: shared (seeds, servers, d, outputs); members (members,), or (seeds, members) where splits
     differ; rows (seeds, members, steps, batches a step, batch); rates (servers, configurations);
@@ -423,8 +480,9 @@ def personalise(
     """
     mesh = device_mesh()
     if mesh is not None and not program.divided and members.shape[-1] % mesh.size == 0:
-        told = (members, rows, rates, stops, scored, common)
+        told = (members, rows, rates, stops, scored, common, places)
         return personalise_divided(program, mesh, data, shared, *told)
+    shared, common = take_servers(places, (shared, common))
     bounds = jnp.stack([jnp.concatenate([jnp.zeros(1, stops.dtype), stops[:-1]]), stops], axis=1)
 
     def of_seed(shared: Array, members: Array, rows: Array, common: Any) -> Array:
@@ -445,6 +503,11 @@ def personalise(
             common,
         )
     return vectorise(of_seed, shared, members, rows, common)
+
+
+def take_servers(places: Array | None, trees: Any) -> Any:
+    """Those of (seeds, servers, ...) at these places, in the program that needs them."""
+    return trees if places is None else jax.tree.map(lambda leaf: leaf[:, places], trees)
 
 
 def personalise_divided(
@@ -517,12 +580,14 @@ def examine_kept(
     slots: Array,
     rates: Rates,
     scored: Rates | None = None,
+    places: Array | None = None,
 ) -> Array:
     """Hits and losses of members' models, where clients keep these from round to round.
 
     Axes: kept (seeds, servers, slots, ...); members and slots (seeds, members); the others, and the
     result, as in `personalise`, with one configuration and one stop.
     """
+    shared, kept = take_servers(places, (shared, kept))
     alone = jax.tree.map(lambda leaf: leaf[:, 0], rates)
 
     def of_seed(shared: Array, kept: Any, members: Array, slots: Array) -> Array:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence, Sized
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Any, NamedTuple, TypeVar
@@ -27,7 +26,9 @@ from fedasym.training.heads import (
     Loader,
     MemoryLoader,
     Packed,
-    numbers_as,
+    all_grams,
+    array_of,
+    device_mesh,
     open_loader,
     padded_size,
     put_on_device,
@@ -55,6 +56,7 @@ from fedasym.training.plans import (
 )
 from fedasym.training.programs import (
     Clips,
+    Compiler,
     Memory,
     PrivateNoise,
     advance,
@@ -82,6 +84,11 @@ class RunWork:
     splits: tuple[int, ...]  # numbers of reshuffles to train on; none: the federation's own split
     report: Callable[[int, str], None]  # gradient steps done, and where that is
     asked: str = "float32"  # the precision that was asked for
+    compiler: Compiler | None = None  # of programs that are called later
+
+    def call(self, function: Callable[..., Any], *told: Any) -> Any:
+        """A program's answer, which may be compiled by now."""
+        return function(*told) if self.compiler is None else self.compiler.call(function, *told)
 
     @property
     def features(self) -> int:
@@ -284,6 +291,23 @@ class Walk(NamedTuple):
     stops: list[int]
 
 
+class Layout(NamedTuple):
+    """How a group's clients in a block are asked: so many of them and of the rates at a time."""
+
+    group: NDArray[np.intp]
+    members: NDArray[np.intp]
+    walk: Walk
+    columns: int
+    size: int
+    data: Packed
+
+
+def table_of(rates: Sequence[Sequence[Numbers]], dtype: Any) -> dict[str, NDArray[Any]]:
+    """Named rates, (trajectories, configurations)."""
+    flat = rates_of([numbers for row in rates for numbers in row], dtype)
+    return {name: values.reshape(len(rates), -1) for name, values in flat.items()}
+
+
 def join_stages(slab: Slab, alone: bool) -> list[tuple[list[ClientWork], list[int]]]:
     """The client stages of a slab, each with the trajectories that want it.
 
@@ -325,9 +349,13 @@ def take_scores(answer: Callable[[], Scores], places: Sequence[int]) -> Scores:
     return np.asarray(answer()[:, :, list(places)])
 
 
-def take_trajectories(array: Array, places: Sequence[int]) -> Array:
-    """Those of (seeds, trajectories, ...) at these places; all of them as they are."""
-    return array if len(places) == array.shape[1] else array[:, np.array(places)]
+def some_places(places: Sequence[int], count: int) -> Rows | None:
+    """These of so many; None: all."""
+    return None if len(places) == count else np.array(places, np.int32)
+
+
+# a question's programs that can be compiled before it is asked: functions, and what they are told
+Calls = Iterator[tuple[Any, ...]]
 
 
 class Question:
@@ -419,8 +447,8 @@ class LocalBackend:
 
     keeps_states = False
 
-    def __init__(self, loader: Loader) -> None:
-        self.loader = loader
+    def __init__(self, loader: Loader, work: RunWork) -> None:
+        self.loader, self.work = loader, work
 
     def resume(self, state: State, outcomes: Sequence[RunOutcome]) -> tuple[int, State]:
         """From the first round."""
@@ -432,9 +460,9 @@ class LocalBackend:
     def advance(self, program: Program, state: State, rounds: PlannedRounds) -> State:
         """All rounds in one program."""
         r = rounds
-        told = (r.drawn, r.slots, r.rows, r.shares, r.rates, r.start, r.stop - r.start)
-        noise = {} if r.noise is None else {"noise": r.noise}
-        found: State = advance(program, r.data, state, *told, **noise)
+        span = np.int32(r.start), np.int32(r.stop - r.start)
+        told = (r.drawn, r.slots, r.rows, r.shares, r.rates, *span, r.noise)
+        found: State = self.work.call(advance, program, r.data, state, *told)
         return found
 
     def ask(self, tester: Tester, questions: Sequence[Question]) -> None:
@@ -442,6 +470,10 @@ class LocalBackend:
         for block in self.loader.blocks():
             for question in questions:
                 question.ask(tester, block)
+
+
+# client stages that walk one way, the places of their trajectories, and their scores
+Measured = tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]
 
 
 class Tester:
@@ -462,6 +494,53 @@ class Tester:
         """Clients by the size of their training."""
         return groups(self.sizes.training, self.work.many_groups)
 
+    def questions(
+        self, slab: Slab, shared: Array, rounds: Sequence[int], memory: Memory | None
+    ) -> tuple[list[Question], list[Measured]]:
+        """What is asked after these rounds, of the shared models first; and, by client stages that
+        walk one way and the places of their trajectories, where the answers are.
+        """
+        still = [[STILL]] * len(slab.trajectories)
+        m = len(self.sizes.training)
+        kept = Question("scores", (KEEP, slab.draws, shared, still, rounds[:1]), still, m)
+        asked = [kept]
+        measured: list[Measured] = []
+        for stages, places in join_stages(slab, alone=self.server.alone):
+            if stages == [KEEP] and not self.begins_elsewhere:
+                measured.append((stages, places, [partial(take_scores, kept.answer, places)]))
+                continue
+            longest = max(stages, key=lambda stage: stage.epochs or 0)
+            numbers = correction_numbers(stages)
+            passes = None
+            if longest.epochs is not None:
+                passes = list(dict.fromkeys(stage.epochs or 0 for stage in stages))
+            rates = self.rates([slab.trajectories[place] for place in places], longest)
+            some = some_places(places, len(slab.trajectories))
+            corrected = next((stage for stage in stages if stage.correction), longest)
+            longest = longest._replace(correction=corrected.correction)
+            if self.reads_memory(longest):
+                assert memory is not None
+                told = (slab.draws, shared, memory.clients, rates, rounds[-1], longest, numbers)
+                one = [each[:1] for each in rates]
+                question = Question("kept_scores", (*told, some), one, m)
+                asked.append(question)
+                measured.append((stages, places, [question.answer]))
+                continue
+            # alone, passes go on from round to round; a few steps begin anew in each
+            moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
+            common = None
+            if self.begins_elsewhere:
+                assert memory is not None
+                common = memory.server
+            told_too = (longest, slab.draws, shared, rates)
+            questions = [
+                Question("scores", (*told_too, moment, passes, numbers, common, some), rates, m)
+                for moment in moments
+            ]
+            asked += questions
+            measured.append((stages, places, [question.answer for question in questions]))
+        return asked, measured
+
     def dispatch(
         self,
         slab: Slab,
@@ -475,50 +554,8 @@ class Tester:
 
         All that is asked of a block of clients is asked while it is there.
         """
-        still = [[STILL]] * len(slab.trajectories)
-        m = len(self.sizes.training)
-        kept = Question("scores", (KEEP, slab.draws, shared, still, rounds[:1]), still, m)
-        asked = [kept]
-        measured: list[tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]] = []
-        for stages, places in join_stages(slab, alone=self.server.alone):
-            if stages == [KEEP] and not self.begins_elsewhere:
-                measured.append((stages, places, [partial(take_scores, kept.answer, places)]))
-                continue
-            longest = max(stages, key=lambda stage: stage.epochs or 0)
-            numbers = correction_numbers(stages)
-            passes = None
-            if longest.epochs is not None:
-                passes = list(dict.fromkeys(stage.epochs or 0 for stage in stages))
-            rates = self.rates([slab.trajectories[place] for place in places], longest)
-            wanted = take_trajectories(shared, places)
-            corrected = next((stage for stage in stages if stage.correction), longest)
-            longest = longest._replace(correction=corrected.correction)
-            if self.reads_memory(longest):
-                assert memory is not None
-                mine = jax.tree.map(
-                    lambda leaf, at=places: take_trajectories(leaf, at), memory.clients
-                )
-                told = (slab.draws, wanted, mine, rates, rounds[-1], longest, numbers)
-                one = [each[:1] for each in rates]
-                question = Question("kept_scores", told, one, m)
-                asked.append(question)
-                measured.append((stages, places, [question.answer]))
-                continue
-            # alone, passes go on from round to round; a few steps begin anew in each
-            moments = [rounds] if passes is not None else [[round_] for round_ in rounds]
-            common = None
-            if self.begins_elsewhere:
-                assert memory is not None
-                common = jax.tree.map(
-                    lambda leaf, at=places: take_trajectories(leaf, at), memory.server
-                )
-            told_too = (longest, slab.draws, wanted, rates)
-            questions = [
-                Question("scores", (*told_too, moment, passes, numbers, common), rates, m)
-                for moment in moments
-            ]
-            asked += questions
-            measured.append((stages, places, [question.answer for question in questions]))
+        asked, measured = self.questions(slab, shared, rounds, memory)
+        kept = asked[0]
         assert self.backend is not None
         self.backend.ask(self, asked)
 
@@ -556,6 +593,12 @@ class Tester:
 
         return collect
 
+    def calls(self, question: Question, block: Block) -> Calls:
+        """What a question will call."""
+        calls: Any = self.kept_calls if question.method == "kept_scores" else self.score_calls
+        found: Calls = calls(*question.told, block=block)
+        return found
+
     @property
     def begins_elsewhere(self) -> bool:
         """Whether clients begin at a model that the server keeps, not at the shared one."""
@@ -591,29 +634,64 @@ class Tester:
         round_: int,
         client: ClientWork,
         numbers: Sequence[Numbers],
+        places: Rows | None,
         block: Block,
     ) -> list[ScoredPart]:
-        """Dispatch the kept models of a block's clients, by group and piece."""
-        scored = [rates_of(numbers, shared.dtype)] if numbers else []
-        flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
-        named = {name: values[:, None] for name, values in flat.items()}
+        """Dispatch the kept models of a block's clients, by group and piece; places: of the
+        trajectories that are asked.
+        """
+        scored = rates_of(numbers, shared.dtype) if numbers else None
+        named = table_of(rates, shared.dtype)
         waiting = []
         for group in self.still_groups:
             mine = members_within(group, block)
             if not len(mine):
                 continue
-            walk = self.walk(client, group, [round_], None)
-            data = block.data._replace(grams=None)
-            size = self.piece(walk, len(draws) * len(rates), len(draws), len(group))
+            walk, size, data = self.kept_layout(client, group, draws, rates, round_, block)
             for members, real in parts(mine.tolist(), size):
-                places = np.array(members, np.int32)
-                here = places - block.first
+                where = np.array(members, np.int32)
+                here = where - block.first
                 theirs = np.stack([self.schedule.of_split(here, draw.split) for draw in draws])
-                slots = self.schedule.slots_of(draws, places)
-                told = (data, shared, kept, theirs, slots, named)
-                scores = examine_kept(walk.program, *told, *scored)
-                waiting.append((places[:real], slice(0, 1), scores))
+                slots = self.schedule.slots_of(draws, where)
+                told = (data, shared, kept, theirs, slots, named, scored, places)
+                scores = self.work.call(examine_kept, walk.program, *told)
+                waiting.append((where[:real], slice(0, 1), scores))
         return waiting
+
+    def kept_calls(
+        self,
+        draws: Sequence[Draw],
+        shared: Array,
+        kept: Any,
+        rates: Sequence[Sequence[Numbers]],
+        round_: int,
+        client: ClientWork,
+        numbers: Sequence[Numbers],
+        places: Rows | None,
+        block: Block,
+    ) -> Calls:
+        """What `kept_scores` will call, as `score_calls` says it."""
+        scored = rates_of(numbers, shared.dtype) if numbers else None
+        named = table_of(rates, shared.dtype)
+        for group in self.still_groups:
+            walk, size, data = self.kept_layout(client, group, draws, rates, round_, block)
+            where = array_of((len(draws), size), np.int32)
+            told = (data, shared, kept, where, where, named, scored, places)
+            yield (examine_kept, walk.program, *told)
+
+    def kept_layout(
+        self,
+        client: ClientWork,
+        group: NDArray[np.intp],
+        draws: Sequence[Draw],
+        rates: Sequence[Sequence[Numbers]],
+        round_: int,
+        block: Block,
+    ) -> tuple[Walk, int, Packed]:
+        """The program of kept models, how many clients it asks at a time, and their samples."""
+        walk = self.walk(client, group, [round_], None)
+        size = self.piece(walk, len(draws) * len(rates), len(draws), len(group))
+        return walk, size, block.data._replace(grams=None)
 
     def real(self, shared: Array) -> NDArray[np.floating]:
         """Shared heads without what fills up their shape."""
@@ -642,18 +720,91 @@ class Tester:
         passes: Sequence[int] | None = None,
         numbers: Sequence[Numbers] = (),
         common: Any = None,
+        places: Rows | None = None,
         *,
         block: Block,
     ) -> list[ScoredPart]:
         """Dispatch one client stage for a block's clients, by group and piece.
 
         numbers: of the correction of its scores, where it has one. common: what the server keeps,
-        where clients begin at a model of that.
+        where clients begin at a model of that. places: of the trajectories that are asked.
         """
         scored = rates_of(numbers, shared.dtype) if numbers else None
-        flat = rates_of([numbers for row in rates for numbers in row], shared.dtype)
-        named = {name: values.reshape(len(rates), -1) for name, values in flat.items()}
+        named = table_of(rates, shared.dtype)
         waiting = []
+        for layout in self.layouts(client, draws, rates, rounds, passes, common, block):
+            walk, columns = layout.walk, layout.columns
+            for members, real in parts(layout.members.tolist(), layout.size):
+                where = np.array(members, np.int32)
+                here = where - block.first
+                rows = np.stack(
+                    [
+                        self.rows(client, walk, draw.seed, where, layout.group, rounds[-1])
+                        for draw in draws
+                    ]
+                )
+                theirs = (
+                    np.stack([self.schedule.of_split(here, draw.split) for draw in draws])
+                    if self.work.splits
+                    else here
+                )
+                for some, real_columns in parts(range(len(rates[0])), columns):
+                    chosen = {name: values[:, np.array(some)] for name, values in named.items()}
+                    stops = np.array(walk.stops, np.int32)
+                    told = (shared, theirs, rows, chosen, stops, scored, common, places)
+                    scores = self.work.call(personalise, walk.program, layout.data, *told)
+                    waiting.append((where[:real], slice(some[0], some[0] + real_columns), scores))
+                    done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
+                    self.work.report(done, f"testing after round {rounds[-1]}")
+        return waiting
+
+    def score_calls(
+        self,
+        client: ClientWork,
+        draws: Sequence[Draw],
+        shared: Array,
+        rates: Sequence[Sequence[Numbers]],
+        rounds: Sequence[int],
+        passes: Sequence[int] | None = None,
+        numbers: Sequence[Numbers] = (),
+        common: Any = None,
+        places: Rows | None = None,
+        *,
+        block: Block,
+    ) -> Calls:
+        """What `scores` will call, each program once; of arrays the shapes count."""
+        scored = rates_of(numbers, shared.dtype) if numbers else None
+        named = table_of(rates, shared.dtype)
+        for layout in self.layouts(client, draws, rates, rounds, passes, common, block):
+            walk = layout.walk
+            first = layout.members[:1].astype(np.int32)
+            rows = self.rows(client, walk, draws[0].seed, first, layout.group, rounds[-1])
+            theirs = (len(draws), layout.size) if self.work.splits else (layout.size,)
+            yield (
+                personalise,
+                walk.program,
+                layout.data,
+                shared,
+                array_of(theirs, np.int32),
+                array_of((len(draws), layout.size, *rows.shape[1:]), rows.dtype),
+                {name: values[:, : layout.columns] for name, values in named.items()},
+                np.array(walk.stops, np.int32),
+                scored,
+                common,
+                places,
+            )
+
+    def layouts(
+        self,
+        client: ClientWork,
+        draws: Sequence[Draw],
+        rates: Sequence[Sequence[Numbers]],
+        rounds: Sequence[int],
+        passes: Sequence[int] | None,
+        common: Any,
+        block: Block,
+    ) -> Iterator[Layout]:
+        """How the clients of a block are cut into pieces, group by group."""
         for group in self.still_groups if client.still else self.moving_groups:
             mine = members_within(group, block)
             if not len(mine):
@@ -669,29 +820,7 @@ class Tester:
             # one program with or without
             data = block.data if walk.program.form == "gram" else block.data._replace(grams=None)
             size = self.piece(walk, runs, len(draws), len(group))
-            for members, real in parts(mine.tolist(), size):
-                places = np.array(members, np.int32)
-                here = places - block.first
-                rows = np.stack(
-                    [
-                        self.rows(client, walk, draw.seed, places, group, rounds[-1])
-                        for draw in draws
-                    ]
-                )
-                theirs = (
-                    np.stack([self.schedule.of_split(here, draw.split) for draw in draws])
-                    if self.work.splits
-                    else here
-                )
-                for some, real_columns in parts(range(len(rates[0])), columns):
-                    chosen = {name: values[:, np.array(some)] for name, values in named.items()}
-                    stops = np.array(walk.stops, np.int32)
-                    told = (shared, theirs, rows, chosen, stops, scored, common)
-                    scores = personalise(walk.program, data, *told)
-                    waiting.append((places[:real], slice(some[0], some[0] + real_columns), scores))
-                    done = walk.stops[-1] * real * len(draws) * len(rates) * real_columns
-                    self.work.report(done, f"testing after round {rounds[-1]}")
-        return waiting
+            yield Layout(group, mine, walk, columns, size, data)
 
     def held(self, walk: Walk) -> float:
         """Bytes that one run of one client holds."""
@@ -791,6 +920,15 @@ class Tester:
         )[:, :, None]
 
 
+class StagePlan(NamedTuple):
+    """A server stage of a run: its program, its tests, and its slabs, all of one shape."""
+
+    program: Program
+    tester: Tester
+    backend: Backend
+    slabs: list[Slab]
+
+
 class Runner:
     """Trains and tests all jobs of a tree, for all draws; outcomes by job and draw."""
 
@@ -801,15 +939,21 @@ class Runner:
     def run(self) -> bool:
         """Do everything; whether Ctrl-C cut it short."""
         try:
-            for server, trajectories in self.tree.items():
-                self.run_server(server, trajectories)
+            plans = [self.plan_stage(server, mine) for server, mine in self.tree.items()]
+            for plan in plans:
+                self.begin_programs(plan)
+            for plan in plans:
+                self.run_stage(plan)
         except KeyboardInterrupt:
             return True
+        finally:
+            if self.work.compiler is not None:
+                self.work.compiler.close()
         return False
 
-    def run_server(
+    def plan_stage(
         self, server: ServerWork, trajectories: dict[Numbers, dict[ClientWork, Jobs]]
-    ) -> None:
+    ) -> StagePlan:
         """All trajectories of one server stage, as many at a time as memory holds."""
         work, together = self.work, self.work.machine.together
         counts = work.federation.counts("train")
@@ -825,7 +969,7 @@ class Runner:
         corrected = any(client.correction for stages in trajectories.values() for client in stages)
         told = (work.splits, work.protocol, work.stored, largest if cached else 0)
         loader = open_loader(work.federation, *told, server.alone, corrected)
-        backend: Backend = LocalBackend(loader)
+        backend: Backend = LocalBackend(loader, work)
         if isinstance(loader, DiskLoader) and loader.federation.keepers is not None:
             backend = loader.federation.keepers.open_backend(work, server, loader)
         task = work.federation.task
@@ -846,37 +990,66 @@ class Runner:
             at_a_time = whole_share(at_a_time)
         seeds = count_fitting(work.machine.close, each * at_a_time, len(self.draws))
         schedule = Schedule(work, server, backend.loader, [draw.seed for draw in self.draws], seeds)
-        tester = Tester(work, schedule, backend)
-        for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds):
-            for some, real in parts(list(trajectories.items()), at_a_time):
-                slab = Slab(some_seeds, some, real_seeds, real)
-                if server.stage.reads_sums:
-                    self.solve(tester, slab)
-                else:
-                    self.follow(program, tester, slab, backend)
+        slabs = [
+            Slab(some_seeds, some, real_seeds, real)
+            for some_seeds, real_seeds in parts(list(enumerate(self.draws)), seeds)
+            for some, real in parts(list(trajectories.items()), at_a_time)
+        ]
+        return StagePlan(program, Tester(work, schedule, backend), backend, slabs)
 
-    def test_aside(self, tester: Tester, *told: Any) -> Collect:
-        """The first test in another thread, of clients in memory: its programs are compiled beside
-        those of the first rounds.
+    def run_stage(self, plan: StagePlan) -> None:
+        """Train and test all trajectories of a server stage."""
+        if isinstance(plan.backend.loader, MemoryLoader):
+            plan.backend.loader.complete(self.work.call)
+        for slab in plan.slabs:
+            if plan.tester.server.stage.reads_sums:
+                self.solve(plan.tester, slab)
+            else:
+                self.follow(plan.program, plan.tester, slab, plan.backend)
+
+    def begin_programs(self, plan: StagePlan) -> None:
+        """Have the programs of a server stage compiled, those that are called first before others:
+        of clients in memory, and on one device.
         """
-        if not isinstance(tester.schedule.loader, MemoryLoader):
-            return tester.dispatch(*told)
-
-        config: Any = jax.config
-        device = config.jax_default_device
-
-        def dispatch() -> Collect:  # JAX's settings are those of a thread
-            with numbers_as(self.work.asked), jax.default_device(device):
-                return tester.dispatch(*told)
-
-        pool = ThreadPoolExecutor(1)
-        waiting = pool.submit(dispatch)
-        pool.shutdown(wait=False)
-
-        def collect(outcomes: list[list[RunOutcome]]) -> None:
-            waiting.result()(outcomes)
-
-        return collect
+        work, loader = self.work, plan.backend.loader
+        if work.compiler is None or not isinstance(loader, MemoryLoader) or device_mesh():
+            return
+        slab, server = plan.slabs[0], plan.tester.server
+        data = loader.shapes
+        if data.grams is not None and loader.data.grams is None:
+            work.compiler.begin(all_grams, data.training, loader.width)
+        seeds, copies = len(slab.seeds), len(slab.trajectories)
+        model = (work.features, work.outputs)
+        shared = array_of((seeds, copies, *model), work.precision)
+        rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
+        memory = clips = noise = slots = None
+        schedule = plan.tester.schedule
+        drawn = (schedule.span, seeds, schedule.cohort)
+        if server.stage.has_memory():
+            starts = array_of((seeds, server.stage.start_models, *model), work.precision)
+            told = (plan.program, shared, starts, rates, *schedule.room(slab.draws))
+            work.compiler.begin(first_memory, *told)
+            shapes: Any = first_memory
+            memory = shapes.eval_shape(*told)
+            slots = array_of(drawn, np.int32)
+        if server.private is not None:
+            clips = Clips(*[array_of((seeds, copies), work.precision)] * 3)
+            sums, counts = array_of((*drawn[:2], *model), shared.dtype), drawn[:2]
+            noise = PrivateNoise(sums, array_of(counts, shared.dtype), server.private)
+        if not (server.alone or server.stage.reads_sums):
+            steps = (server.local_steps, server.stage.batches, server.batch)
+            rows = array_of((*drawn, *steps), np.int32)
+            state = (shared, array_of((seeds, copies), np.int32), memory, clips)
+            planned = (array_of(drawn, np.int32), slots, rows, array_of(drawn, work.precision))
+            count = np.int32(schedule.span)
+            work.compiler.begin(
+                advance, plan.program, data, state, *planned, rates, count, count, noise
+            )
+        rounds = server.evaluated if server.alone else server.evaluated[-1:]
+        block = Block(0, len(loader.sizes.training), data)
+        for question in plan.tester.questions(slab, shared, rounds, memory)[0]:
+            for call in plan.tester.calls(question, block):
+                work.compiler.begin(*call)
 
     def solve(self, tester: Tester, slab: Slab) -> None:
         """Trajectories whose shared model one round finds, from sums of products."""
@@ -912,7 +1085,7 @@ class Runner:
         rates = rates_of([rates for rates, _ in slab.trajectories], shared.dtype)
         starts = start_models(work, slab.draws, server.stage.start_models)
         memory = (
-            first_memory(program, shared, starts, rates, *schedule.room(slab.draws))
+            work.call(first_memory, program, shared, starts, rates, *schedule.room(slab.draws))
             if server.stage.has_memory()
             else None
         )
@@ -924,7 +1097,7 @@ class Runner:
         mine = [self.outcomes[job][seed] for job, seed in slab.places]
         reached, state = backend.resume((shared, diverged, memory, clips), mine)
         collect: Collect = (
-            self.test_aside(tester, slab, shared, diverged, (0,), memory, clips)
+            tester.dispatch(slab, shared, diverged, (0,), memory, clips)
             if 0 in server.evaluated and reached == 0
             else collect_nothing
         )
