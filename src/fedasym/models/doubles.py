@@ -69,7 +69,8 @@ FIRST_STEP, LONGEST_STEP, SHORTEST_STEP = -0.3, 0.6, 0.02
 MOST_STEPS = 6
 BOOTSTRAP = 1000
 BLOCKS = 10  # of clients, left out in turn
-HELD = 20  # held-out samples of a drawn client in a calibration, validation and test alike
+HELD = 20  # validation samples of a drawn client, and as many for test, at least
+TESTED = 4_000  # test samples of a draw of classes: half a point of accuracy, one standard error
 
 
 class Interval(NamedTuple):
@@ -586,7 +587,8 @@ def calibrate(double: Double) -> Double:
         counts=None if double.counts is None else double.counts[chosen],
     )
     outputs = None if double.classes is None else len(double.classes)
-    held = 1 if lower else HELD  # numbers are scored by leaving training samples out
+    # numbers are scored by leaving training samples out; of classes both halves are looked at
+    held = 1 if lower else hold_out(few, TESTED // 2)
 
     def probe_drawn(logs: Array) -> Array:
         drawn = replace(small, scales=Scales(*np.exp(logs))).draw(held=held, seed=few)
@@ -619,6 +621,16 @@ def calibrate(double: Double) -> Double:
             reach = min(reach, longest) / 2
     card = replace(double.card, measured=name_probes(goal, lower), drawn=name_probes(values, lower))
     return replace(double, scales=Scales(*map(float, np.exp(logs))), card=card)
+
+
+def hold_out(clients: int, most: int = TESTED) -> int:
+    """Validation samples of each of so many drawn clients, and as many for test: at least HELD, and
+    more where clients are few, so that luck does not pass for how they differ.
+
+    >>> hold_out(25), hold_out(1000)
+    (160, 20)
+    """
+    return max(HELD, -(-most // clients))
 
 
 def class_shifts(laws: ClassLaws) -> tuple[Interval, Interval, Interval]:

@@ -629,16 +629,48 @@ def positive_mean(values: Array) -> float:
     return max(float(values.mean()), 0.0) if values.size else 0.0
 
 
-def shrink_means(centres: Array, known: NDArray[np.bool_], noise: float) -> Array:
-    """Class means less what noise of this variance per direction adds to their singular values."""
+def shrink_means(centres: Array, known: NDArray[np.bool_], noise: Array) -> Array:
+    """Class means less what noise, of this variance per direction and class, adds to them.
+
+    In units of each class's own noise it adds the same to all singular values: means of common
+    classes, which are certain, lose little, and where features are more than classes, those of rare
+    ones lose most. Squares of singular values together lose what noise adds to their sum.
+
+    >>> rng = np.random.default_rng(0)
+    >>> means = rng.standard_normal((20, 100))
+    >>> noise = np.repeat([0.01, 9.0], 10)
+    >>> found = means + np.sqrt(noise)[:, None] * rng.standard_normal(means.shape)
+    >>> shrunken = shrink_means(found, np.ones(20, bool), noise)
+    >>> kept = np.linalg.norm(shrunken, axis=1) / np.linalg.norm(found, axis=1)
+    >>> bool(kept[:10].min() > 0.98), bool(kept[10:].max() < 0.6)
+    (True, True)
+    """
     if known.sum() < 2:
         return centres
-    level = centres[known].mean(0)
-    U, powers, V = np.linalg.svd(centres[known] - level, full_matrices=False)
-    squares = powers**2 - noise * max(known.sum() - 1, centres.shape[1])
+    weight = 1 / noise[known]
+    level = weight @ centres[known] / weight.sum()
+    unit = np.sqrt(noise[known])[:, None]
+    U, powers, V = np.linalg.svd((centres[known] - level) / unit, full_matrices=False)
+    added = (known.sum() - 1.0) * centres.shape[1]
     found = np.zeros_like(centres)
-    found[known] = level + (U * np.sqrt(np.maximum(squares, 0.0))) @ V
+    found[known] = level + unit * ((U * np.sqrt(take_from(powers**2, added))) @ V)
     return found
+
+
+def take_from(values: Array, amount: float) -> Array:
+    """Values, none below 0, in falling order, less one number, but not below 0, so that their sum
+    loses this amount.
+
+    >>> take_from(np.array([5.0, 3.0, 1.0]), 3.0).tolist()
+    [4.0, 2.0, 0.0]
+    >>> take_from(np.array([5.0, 1.0]), 3.0).tolist()
+    [3.0, 0.0]
+    """
+    left = max(float(values.sum()) - amount, 0.0)
+    counts = np.arange(1, values.size + 1)
+    levels = (np.cumsum(values) - left) / counts  # where so many remain
+    remain = max(int(np.sum(values > levels)), 1)
+    return np.asarray(np.maximum(values - levels[remain - 1], 0.0))
 
 
 @dataclass(frozen=True, eq=False)
@@ -649,7 +681,7 @@ class Frame:
     directions and so many degrees of freedom that gamma = d/freedom, the inverse is too large by
     1/(1 - gamma). The coordinates are less by that, so that what the covariance has not seen, such
     as means, is as long in them as it should be, and `room` is what samples that it has seen vary
-    by. The means themselves are shrunken by what samples and client effects add to them.
+    by. The means themselves are shrunken by what samples and client effects add to each of them.
 
     centres: class means as they were found; means: shrunken ones. moved: the variance that clients'
     effects have per direction, along the class means and in the rest. within: the covariance in
@@ -704,12 +736,12 @@ class Frame:
         apart = np.diag(away) - np.diag(within) * (sums.cells - held.sum())
         apart = apart / max(free, 1e-300) if free > LEAST_CELL * samples else np.zeros(d)
         moved = positive_mean(apart[:rank]), positive_mean(apart[rank:])
-        noise = np.mean((1 / sizes + positive_mean(apart) * sums.squares / sizes**2)[held])
+        noise = 1 / sizes + positive_mean(apart) * sums.squares / sizes**2
         return cls(
             mean,
             turn,
             centres,
-            shrink_means(centres, held, float(noise)),
+            shrink_means(centres, held, noise),
             middle,
             sums.counts,
             rank,

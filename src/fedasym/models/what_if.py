@@ -31,12 +31,11 @@ from fedasym.core.numbers import (
 from fedasym.core.runtime import Progress, few_threads, progress_shown, write_file
 from fedasym.data.federation import Federation
 from fedasym.exact.held_out import HeldOut
-from fedasym.models.doubles import Double, best_probes, resemble
+from fedasym.models.doubles import HELD, Double, best_probes, hold_out, resemble
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 
 AXES = ("samples", "clients", "alpha")
 UNITS = {"samples": "training samples a client", "clients": "clients", "alpha": "Dirichlet alpha"}
-HELD = 20  # validation samples of a drawn client, and as many for test, at least
 TESTED = 10_000  # test samples of a draw where labels are numbers: squares of errors vary more
 DRAWS = 3
 MOST_EARLIER = 200  # clients that make the shared model of newcomers
@@ -252,7 +251,8 @@ def what_if(
 
 def count_held(double: Double, told: Mapping[str, Any]) -> int:
     """Validation samples of a drawn client, and as many for test."""
-    return HELD if double.classes is not None else max(HELD, -(-TESTED // int(told["clients"])))
+    clients = int(told["clients"])
+    return hold_out(clients, TESTED) if double.classes is None else hold_out(clients)
 
 
 def drawn_clients(double: Double) -> int:
