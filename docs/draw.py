@@ -1546,7 +1546,8 @@ def reproduction(folder: Path) -> None:
     from fedasym.show.figures.rounds import draw_figures
 
     heading("Reproduction")
-    for tables in sorted((Path(__file__).resolve().parent / "reproduction").iterdir()):
+    for file in sorted(Path(__file__).resolve().parent.glob("reproduction/*/results.json")):
+        tables = file.parent
         results = fa.Results.load(tables)
         print(
             f"{compare_with_paper(results, tables.name)}\n\n{compare_with_theory(results)}\n\n{check_claims(results)}\n"

@@ -500,7 +500,12 @@ def padded_size(size: int, precision: str) -> int:
     return -(-size // 8) * 8 if precision == SHORT else size
 
 
-@partial(jax.jit, static_argnames=("width",))
+# On a GPU: as fast on these products, and compiled in a sixth of the time, since no kernels are
+# tried against each other.
+OPTIONS = {"xla_gpu_enable_triton_gemm": False, "xla_gpu_autotune_level": 0}
+
+
+@partial(jax.jit, static_argnames=("width",), compiler_options=OPTIONS)
 def all_grams(training: RowTable, width: int) -> Array:
     """X X' of every client's training rows; kept for runs of any precision, so exact."""
 

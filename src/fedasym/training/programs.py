@@ -22,6 +22,7 @@ from fedasym.algorithms.stages import ServerStage
 from fedasym.training.heads import (
     EVERYWHERE,
     FIRST,
+    OPTIONS,
     SECOND,
     VALUES,
     Coordinates,
@@ -40,7 +41,6 @@ from fedasym.training.heads import (
 )
 from fedasym.training.plans import PrivateRounds
 from fedasym.training.steps import (
-    OPTIONS,
     ModelSum,
     Program,
     Rates,

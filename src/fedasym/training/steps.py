@@ -301,8 +301,6 @@ def take_step(
 
 
 Rates = Mapping[str, Array]
-# as fast on these small products, and compiled in a fifth of the time
-OPTIONS = {"xla_gpu_enable_triton_gemm": False}
 
 
 @dataclass(frozen=True)
