@@ -131,10 +131,10 @@ def learn_network(
     progress: Progress | None,
 ) -> Pretrained:
     """One recipe's network: from its file where it is finished, else trained."""
-    from fedasym.pretraining import descent, networks
+    from fedasym.pretraining import networks
     from fedasym.pretraining.networks import Source, reader_for
 
-    mixed = descent.find_precision(precision, where := descent.find_device(device))
+    mixed = networks.find_precision(precision, where := networks.find_device(device))
     described: dict[str, Any] = {"data": name, "recipe": asdict(recipe), "seed": seed}
     described["fingerprint"] = describe_federation(federation)
     key = description_key(described | {"mixed": mixed})
@@ -145,7 +145,7 @@ def learn_network(
         sources: list[Source] = [Source(federation, reader, rows, where) for rows in splits]
         started = time.monotonic()
         checkpoint = path.with_suffix(".checkpoint")
-        tensors, results = descent.fit_network(
+        tensors, results = networks.fit_network(
             recipe, sources, federation.outputs, mixed, seed, checkpoint, progress
         )
         described |= {"reader": asdict(reader), "mixed": mixed, "device": where.type, **results}
@@ -208,7 +208,7 @@ def features(
 
     else:
         check_torch()
-        from fedasym.pretraining.descent import find_device, find_precision
+        from fedasym.pretraining.networks import find_device, find_precision
 
         where = find_device(device)
         mixed = find_precision(precision, where)
@@ -301,8 +301,7 @@ def extract_features(
     """The inputs of the last layer for all samples, in a growing file; resumes where killed."""
     import torch
 
-    from fedasym.pretraining.descent import cast_products
-    from fedasym.pretraining.networks import Source, last_layer
+    from fedasym.pretraining.networks import Source, cast_products, last_layer
 
     network = network.eval().to(device)
     seen: list[torch.Tensor] = []
