@@ -15,7 +15,8 @@ from torch import nn
 from torch.nn import functional
 
 import fedasym as fa
-from fedasym.pretraining import RECIPES, NetworkRecipe, chosen_network, learning, networks
+from fedasym import pretraining
+from fedasym.pretraining import RECIPES, NetworkRecipe, chosen_network, networks
 from fedasym.pretraining.networks import Source, mean_cross_entropy, measure_accuracy, reader_for
 
 from ..warm import Process, Starter
@@ -183,7 +184,7 @@ fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epo
 def starter():
     """Starts what is killed."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    made = Starter(environment, "torch", "fedasym.pretraining.learning")
+    made = Starter(environment, "torch", "fedasym.pretraining")
     yield made
     made.stop()
 
@@ -242,12 +243,12 @@ def wait_for_batches(into, process, batches):
 
 
 def test_a_damaged_checkpoint_costs_its_work_only(mine, tmp_path):
-    path = learning.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path
+    path = pretraining.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path
     good = path.read_bytes()
     path.unlink()
     path.with_suffix(".checkpoint").write_bytes(good[:100])
     assert (
-        learning.learn_network(
+        pretraining.learn_network(
             "mine", vectors(), MY, 0, None, None, tmp_path, None
         ).path.read_bytes()[-50:]
         == good[-50:]
