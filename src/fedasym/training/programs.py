@@ -21,7 +21,6 @@ from fedasym.training.heads import (
     EVERYWHERE,
     FIRST,
     SECOND,
-    VALUES,
     Coordinates,
     Matrix,
     Packed,
@@ -32,11 +31,11 @@ from fedasym.training.heads import (
     flat_rows,
     mask_filling,
     read_batch,
-    score,
 )
 from fedasym.training.plans import PrivateRounds
 from fedasym.training.steps import (
     OPTIONS,
+    VALUES,
     ModelSum,
     Program,
     Rates,
@@ -45,6 +44,7 @@ from fedasym.training.steps import (
     carry_out,
     client_rows,
     first_state,
+    score,
     space_of,
     vectorise,
     walk,
