@@ -165,7 +165,7 @@ def prepared(home: Path) -> Path:
 def damaged(place: Path) -> list[str]:
     """Files under their final names that are not whole."""
     from fedasym.data.federation import Federation
-    from fedasym.experiments.folder import Damaged, read_piece
+    from fedasym.experiments.pieces import Damaged, read_piece
 
     readers: dict[str, Callable[[Path], object]] = {
         ".json": lambda file: json.loads(file.read_text()),

@@ -22,7 +22,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from fedasym.experiments.folder import COMPUTED, Damaged, RunFolder, read_piece
+from fedasym.experiments.folder import COMPUTED, RunFolder
+from fedasym.experiments.pieces import Damaged, read_piece
 
 STARTING = 0.1  # the share of processes that are killed while they start
 WITHIN = 0.6  # seconds after its first piece, or its start, within which a process is killed

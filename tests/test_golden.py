@@ -15,10 +15,17 @@ import pytest
 
 import fedasym as fa
 from fedasym.theory import flatten
-from fedasym.theory.contours import marchenko_pastur, subordinate
 from fedasym.theory.finite import DifferentClients, merge_clients
 from fedasym.theory.pooled import blup_groups, effective_kappa
-from fedasym.theory.transforms import kappa, kappa_edges, kappa_slope, lowest_ridge, sums_at
+from fedasym.theory.transforms import (
+    kappa,
+    kappa_edges,
+    kappa_slope,
+    lowest_ridge,
+    marchenko_pastur,
+    subordinate,
+    sums_at,
+)
 
 from .cases import GOLDEN, Inputs, name_of, population
 

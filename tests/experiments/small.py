@@ -13,7 +13,8 @@ from typing import Any
 import polars as pl
 
 import fedasym as fa
-from fedasym.experiments.folder import COMPUTED, RunFolder, read_piece
+from fedasym.experiments.folder import COMPUTED, RunFolder
+from fedasym.experiments.pieces import read_piece
 
 TOML = """
 name = "small"

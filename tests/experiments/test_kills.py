@@ -12,8 +12,7 @@ import time
 import pytest
 
 import fedasym as fa
-from fedasym.experiments import tables
-from fedasym.experiments.folder import RunFolder
+from fedasym.experiments.folder import RunFolder, wanted_pieces
 
 from ..warm import Process, Starter, wait_until
 from .small import MANY, MANY_PIECES, environment, frames, same_bits, small, times_computed, written
@@ -133,7 +132,7 @@ def test_a_process_waits_for_the_piece_of_another_and_takes_it_over_when_that_on
     file, whole, _ = undisturbed
     into = tmp_path / "run"
     into.mkdir()
-    key = next(iter(tables.wanted_pieces(RunFolder(whole))[0]))
+    key = next(iter(wanted_pieces(RunFolder(whole))[0]))
     for name in ("pieces", "locks"):
         (into / name).mkdir()
     (into / "experiment.toml").write_text((whole / "experiment.toml").read_text())

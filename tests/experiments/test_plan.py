@@ -22,7 +22,8 @@ from fedasym.experiments.fields import (
     load_data,
     record_data,
 )
-from fedasym.experiments.folder import Damaged, key_of, read_piece, write_piece
+from fedasym.experiments.pieces import Damaged, read_piece, write_piece
+from fedasym.experiments.plan import key_of
 
 from .small import PIECES, TOML, flipped, small
 

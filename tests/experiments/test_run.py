@@ -10,7 +10,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.experiments import tables
-from fedasym.experiments.folder import RunFolder
+from fedasym.experiments.folder import RunFolder, wanted_pieces
 from fedasym.experiments.plan import Score, choose_settings
 
 from .small import TOML, written
@@ -103,7 +103,7 @@ def test_permuted_test_labels_change_no_choice(finished, federation, tmp_path):
 
 def test_tuning_keeps_no_test_statistic(finished):
     folder = RunFolder(finished[2])
-    tuning, _ = tables.wanted_pieces(folder)
+    tuning, _ = wanted_pieces(folder)
     for key in tuning:
         floats = [
             name for name, kind in folder.piece(key).frame.schema.items() if kind == pl.Float64

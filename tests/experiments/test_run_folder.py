@@ -10,7 +10,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.experiments import execution, tables
-from fedasym.experiments.folder import DAMAGED, ENVIRONMENT, RunFolder
+from fedasym.experiments.folder import DAMAGED, ENVIRONMENT, RunFolder, wanted_pieces
 
 from .small import PIECES, flipped, frames, same_bits, times_computed
 
@@ -126,7 +126,7 @@ def test_another_experiment_makes_other_pieces_and_orphans_are_cleaned(finished,
 def test_cleaning_waits_until_it_is_known_what_is_wanted(finished, copy):
     assert tables.clean_run(copy) == (0, 0)
     experiment = finished[0]
-    key = next(iter(tables.wanted_pieces(RunFolder(copy))[0]))
+    key = next(iter(wanted_pieces(RunFolder(copy))[0]))
     (copy / "pieces" / f"{key}.parquet").unlink()
     before = len(list((copy / "pieces").iterdir()))
     with pytest.raises(fa.InvalidInput, match="has not finished tuning"):

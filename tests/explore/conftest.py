@@ -16,7 +16,7 @@ from fedasym.algorithms import Average, Descend
 from fedasym.cli import parse_spectrum
 from fedasym.show import write_explore_page
 from fedasym.show.explorer import Explorer
-from fedasym.theory.contours import sample_support
+from fedasym.theory.transforms import sample_support
 
 from ..reporting.browser import opened
 

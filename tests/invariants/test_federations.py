@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms import Flow
-from fedasym.theory.contours import sample_support, subordinate
+from fedasym.theory.transforms import sample_support, subordinate
 
 from .strategies import (
     CLIENTS,

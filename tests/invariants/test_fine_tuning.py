@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 import fedasym as fa
 from fedasym.algorithms import Descend, Flow
-from fedasym.theory.contours import sample_support
+from fedasym.theory.transforms import sample_support
 
 from .strategies import (
     close,

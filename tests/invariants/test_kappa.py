@@ -13,7 +13,6 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 import fedasym as fa
-from fedasym.theory.contours import sample_support
 from fedasym.theory.transforms import (
     WORTHWHILE,
     atom_sums,
@@ -21,6 +20,7 @@ from fedasym.theory.transforms import (
     kappa_slope,
     lowest_ridge,
     newton_kappa,
+    sample_support,
     sums_at,
     table_of,
 )

@@ -16,7 +16,8 @@ from safetensors.numpy import save_file
 from safetensors.torch import load_file
 
 import fedasym as fa
-from fedasym.pretraining import RECIPES, description_key, features_file, learning
+from fedasym import pretraining
+from fedasym.pretraining import RECIPES, description_key, features_file
 from fedasym.pretraining.networks import build
 
 from ..command import fedasym
@@ -69,7 +70,7 @@ def test_the_file_says_how_it_was_made_and_is_made_once(mine, tmp_path, monkeypa
         path.name
     ]  # nothing is left over
     before = path.stat().st_mtime_ns
-    monkeypatch.setattr(learning, "extract_features", None)  # would fail if it were called
+    monkeypatch.setattr(pretraining, "extract_features", None)  # would fail if it were called
     assert (
         fa.pretraining.features("mine", vectors(), network="my_networks:made", into=tmp_path)
         == path
@@ -177,11 +178,11 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from small import vectors
 import fedasym as fa
-from fedasym.pretraining import learning
-learning.SIZE, learning.EVERY = 5, 0.0
+from fedasym import pretraining
+pretraining.SIZE, pretraining.EVERY = 5, 0.0
 if len(sys.argv) > 3:
-    plain = learning.as_dtype
-    learning.as_dtype = lambda *given: (time.sleep(0.1), plain(*given))[1]
+    plain = pretraining.as_dtype
+    pretraining.as_dtype = lambda *given: (time.sleep(0.1), plain(*given))[1]
 told = []
 tell = lambda share, text: told.append(text)
 path = fa.pretraining.features("mine", vectors(), network="my_networks:made", into=sys.argv[2], progress=tell)

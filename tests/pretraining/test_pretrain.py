@@ -15,9 +15,9 @@ from torch import nn
 from torch.nn import functional
 
 import fedasym as fa
-from fedasym.pretraining import RECIPES, NetworkRecipe, chosen_network, descent, learning
-from fedasym.pretraining.descent import mean_cross_entropy, measure_accuracy
-from fedasym.pretraining.networks import Source, reader_for
+from fedasym import pretraining
+from fedasym.pretraining import RECIPES, NetworkRecipe, chosen_network, networks
+from fedasym.pretraining.networks import Source, mean_cross_entropy, measure_accuracy, reader_for
 
 from ..warm import Process, Starter
 from .small import images, perceptron, sentences, vectors
@@ -85,7 +85,7 @@ def test_the_loss_and_the_accuracy_leave_padding_out():
 
 def test_a_finished_network_is_not_trained_again(mine, tmp_path, monkeypatch):
     first = fa.pretraining.pretrain("mine", vectors(), recipe=MY, into=tmp_path)
-    monkeypatch.setattr(descent, "fit_network", None)  # would fail if it were called
+    monkeypatch.setattr(networks, "fit_network", None)  # would fail if it were called
     again = fa.pretraining.pretrain("mine", vectors(), recipe=MY, into=tmp_path)
     assert again == first
     with pytest.raises(TypeError):
@@ -170,12 +170,12 @@ import sys, time
 sys.path.insert(0, sys.argv[1])
 from small import images
 import fedasym as fa
-from fedasym.pretraining import descent
+from fedasym.pretraining import networks
 from fedasym.pretraining import RECIPES
 # slow enough to be killed in the middle, with a checkpoint at every batch
-descent.fit_network.__defaults__ = (0.0,)
-learn = descent.TrainingRun.learn
-descent.TrainingRun.learn = lambda self, *given: (learn(self, *given), time.sleep(0.05))[0]
+networks.fit_network.__defaults__ = (0.0,)
+learn = networks.TrainingRun.learn
+networks.TrainingRun.learn = lambda self, *given: (learn(self, *given), time.sleep(0.05))[0]
 fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epochs=2, batch=16), into=sys.argv[2])
 """
 
@@ -184,7 +184,7 @@ fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epo
 def starter():
     """Starts what is killed."""
     environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    made = Starter(environment, "torch", "fedasym.pretraining.learning")
+    made = Starter(environment, "torch", "fedasym.pretraining")
     yield made
     made.stop()
 
@@ -243,12 +243,12 @@ def wait_for_batches(into, process, batches):
 
 
 def test_a_damaged_checkpoint_costs_its_work_only(mine, tmp_path):
-    path = learning.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path
+    path = pretraining.learn_network("mine", vectors(), MY, 0, None, None, tmp_path, None).path
     good = path.read_bytes()
     path.unlink()
     path.with_suffix(".checkpoint").write_bytes(good[:100])
     assert (
-        learning.learn_network(
+        pretraining.learn_network(
             "mine", vectors(), MY, 0, None, None, tmp_path, None
         ).path.read_bytes()[-50:]
         == good[-50:]

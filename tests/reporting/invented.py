@@ -13,7 +13,7 @@ import polars as pl
 import fedasym as fa
 from fedasym.experiments import ALL, tables
 from fedasym.experiments.fields import FORMAT, Record
-from fedasym.experiments.tables import CLIENT_STATISTICS
+from fedasym.experiments.pieces import CLIENT_STATISTICS
 from fedasym.training.wording import COLUMNS
 
 FINAL = {

@@ -349,7 +349,7 @@ def test_it_refuses_a_wrong_key(federation, runs):
 
 RECORDER = '''
 from flwr.common.serde import message_to_proto
-from fedasym.deploy.flower.roster import Attentive
+from fedasym.deploy.flower.messages import Attentive
 
 
 class Recorder(Attentive):

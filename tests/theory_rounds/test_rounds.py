@@ -8,7 +8,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from fedasym.theory.contours import marchenko_pastur
 from fedasym.theory.filters import DescentFilter
 from fedasym.theory.rounds import (
     ErrorEnergies,
@@ -23,6 +22,7 @@ from fedasym.theory.rounds import (
     moments_of_ridge,
     moments_of_steps,
 )
+from fedasym.theory.transforms import marchenko_pastur
 from fedasym.worlds import spectra
 
 CASES = json.loads((Path(__file__).parent / "golden_rounds.json").read_text())["cases"]

@@ -10,7 +10,7 @@ from sklearn.linear_model import Ridge as Pooled
 
 import fedasym as fa
 from fedasym.algorithms import Interpolate, Keep, Ridge, ServerStage, find, setting
-from fedasym.algorithms.servers import AverageRounds, ClusterModels, ControlVariates, ServerAdam
+from fedasym.algorithms.family import AverageRounds, ClusterModels, ControlVariates, ServerAdam
 from fedasym.training import twin
 from fedasym.training.settings import CODE, TEXT, Settings
 

@@ -6,7 +6,7 @@ import pytest
 from scipy.special import softmax
 
 import fedasym as fa
-from fedasym.training.heads import difference, slope
+from fedasym.training.steps import difference, slope
 
 from .clients import GRAM, federation
 

@@ -33,7 +33,7 @@ from fedasym.core.runtime import write_file
 from fedasym.models.what_if import WhatIf
 from fedasym.results import ACCURACY, LOSS, Metric, Result
 from fedasym.theory.classes.squared_labels import LabelModel, Link
-from fedasym.theory.contours import sample_support
+from fedasym.theory.transforms import sample_support
 from fedasym.training.decomposition import Decomposition, GainParts
 from fedasym.verbs.privacy import Candidates, RoundSearch
 from fedasym.worlds import Population

@@ -32,7 +32,7 @@ from fedasym.core.errors import InvalidInput, NoFormula, ThresholdWarning
 from fedasym.core.numbers import Array
 from fedasym.exact.profile_likelihood import even_points
 from fedasym.results import Comparison, Metric, Risk
-from fedasym.theory.contours import sample_support
+from fedasym.theory.transforms import sample_support
 from fedasym.verbs import fine_tuning, predict
 from fedasym.worlds import Population
 from fedasym.worlds.spectra import Spectrum

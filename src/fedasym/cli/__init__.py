@@ -36,6 +36,7 @@ if TYPE_CHECKING:
 THEORY = Group("Before you train: predict", sort_key=1)
 LINEAR = Group("At real sizes: simulate", sort_key=2)
 TRAINING = Group("On client data: train", sort_key=3)
+EXPERIMENTS = Group("Fairly and repeatedly: experiments", sort_key=4)
 EXTRAS: tuple[str, ...] = (
     *("tables", "excel", "train", "experiments", "data", "privacy"),
     *("sklearn", "pretrain", "remote", "ray", "flower"),
@@ -109,6 +110,14 @@ fedasym --install-completion lets your shell complete them.
 """
 Names = Annotated[
     str | None, Parameter(help='Names separated by commas, or "all"; the paper\'s by default.')
+]
+AsJson = Annotated[
+    bool,
+    Parameter(name="--json", negative="", help="Print JSON with full precision instead of tables."),
+]
+AsLatex = Annotated[
+    bool,
+    Parameter(name="--latex", negative="", help="Print LaTeX tables (booktabs) instead of text."),
 ]
 OUTSIDE = re.compile(r",(?![^(]*\))")  # commas that are not between parentheses
 
@@ -479,22 +488,22 @@ HERE = Where()
 # quick.
 COMMANDS = {
     "advise": "training",
-    "algorithms": "theory",
+    "algorithms": "reports",
     "apply": "training",
     "compare": "theory",
     "data": "data",
     "deploy": "training",
     "digest": "training",
-    "explore": "theory",
+    "explore": "reports",
     "features": "data",
     "fit": "training",
-    "foresight": "experiments",
+    "foresight": "reports",
     "node": "training",
     "path": "theory",
     "predict": "theory",
     "pretrain": "data",
-    "report": "experiments",
-    "reproduce": "experiments",
+    "report": "reports",
+    "reproduce": "reports",
     "privacy": "theory",
     "rounds": "theory",
     "run": "experiments",
@@ -682,3 +691,15 @@ def find_data(data: str, columns: Columns) -> tuple[str, fa.Federation | None]:
     if not Path(data).exists():
         find_dataset(data)  # says which names there are
     return Path(data).stem, read_federation(data, columns)
+
+
+def spread_over_axes(lists: dict[str, list[float]]) -> dict[str, Any]:
+    """Lists of several numbers along axes of their own; a single number as it is."""
+    import numpy as np
+
+    several = [name for name, values in lists.items() if len(values) > 1]
+    shapes = {name: [-1 if other == name else 1 for other in several] for name in several}
+    return {
+        name: np.reshape(values, shapes[name]) if name in several else values[0]
+        for name, values in lists.items()
+    }

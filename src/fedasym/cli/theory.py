@@ -1,4 +1,4 @@
-"""The commands that need no data: predict, compare, path, rounds, simulate, explore."""
+"""The commands that need no data: predict, compare, path, rounds, privacy, simulate."""
 
 from __future__ import annotations
 
@@ -26,32 +26,8 @@ from fedasym.cli import (
     redirect_answers,
     show,
     show_progress,
+    spread_over_axes,
 )
-
-
-@app.command
-def algorithms(*, json: bool = False) -> None:
-    """All algorithms that have a name: what each does, whom it equals, and which verbs take it.
-
-    Example: fedasym algorithms
-
-    Parameters
-    ----------
-    json
-        Print JSON, with settings and references, instead of a table.
-    """
-    rows = fa.algorithms.overview()
-    if json:
-        import json as writer
-
-        print(writer.dumps(rows, indent=2))
-        return
-    width = max(len(each["algorithm"]) for each in rows) + 2
-    for each in rows:
-        told = each["words"] or "-"
-        told += f" (limit of {each['limit of']})" if each["limit of"] else ""
-        print(f"{each['algorithm']:<{width}}{each['verbs']:<40}{told}")
-    print('\nSettings are given in parentheses: "fedprox(penalty=1)", "fedavg(local_steps=20)".')
 
 
 @app.command
@@ -279,56 +255,6 @@ def simulate(
 
 
 @app.command
-def explore(
-    *,
-    port: int = 8765,
-    host: str = "127.0.0.1",
-    open: Annotated[
-        bool, Parameter(negative="--no-open", help="Open the page in the browser.")
-    ] = True,
-    static: str | None = None,
-) -> None:
-    """Open a page with sliders in the browser: every algorithm's loss, who wins where, and advice
-    on a dropped file.
-
-    Example: fedasym explore --static explore.html
-
-    Parameters
-    ----------
-    port
-        Port to listen on; 0 for any free port.
-    host
-        Address to listen on: this machine alone by default; 0.0.0.0 opens it to the network.
-    static
-        Write the page to this file instead; it needs neither server nor network.
-    """
-    from fedasym.show import write_explore_page
-    from fedasym.show.explorer import Explorer
-
-    if static is not None:
-        page = write_explore_page(static)
-        print(
-            f"Written to {page}, {page.stat().st_size / 1000:.0f} kB: one file that opens in any"
-            " browser."
-        )
-        return
-    with Explorer(host, port) as explorer:
-        print(f"Exploring at {explorer.address} (Ctrl-C ends it)", flush=True)
-        if not explorer.local:
-            print(
-                "Everyone who can reach this machine can open it: there is no password.", flush=True
-            )
-        try:
-            if open:
-                import webbrowser
-
-                webbrowser.open(explorer.address)
-            explorer.serve_forever()
-        except KeyboardInterrupt:
-            print("\nEnded.")
-
-
-@app.command
 def rounds(
     algorithm: str = "rtfa",
     /,
@@ -463,15 +389,3 @@ def privacy(
         **lists,
     )
     show(result, output)
-
-
-def spread_over_axes(lists: dict[str, list[float]]) -> dict[str, Any]:
-    """Lists of several numbers along axes of their own; a single number as it is."""
-    import numpy as np
-
-    several = [name for name, values in lists.items() if len(values) > 1]
-    shapes = {name: [-1 if other == name else 1 for other in several] for name in several}
-    return {
-        name: np.reshape(values, shapes[name]) if name in several else values[0]
-        for name, values in lists.items()
-    }

@@ -36,9 +36,9 @@ from fedasym.data.shards import share_out
 from fedasym.deploy import Board, Ray
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
-from fedasym.experiments.folder import LOST, Finished, RunFolder
+from fedasym.experiments.folder import LOST, RunFolder
+from fedasym.experiments.pieces import Finished, command_line, compute_piece, describe_environment
 from fedasym.experiments.plan import Piece
-from fedasym.experiments.tables import command_line, compute_piece, describe_environment
 from fedasym.results.simulation import Losses
 from fedasym.verbs.simulation import one_trial
 from fedasym.verbs.trials import TrialPlan

@@ -31,7 +31,8 @@ from fedasym.deploy import Ray
 from fedasym.deploy.ray import Capacity, RayCrew, join_cluster
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
-from fedasym.experiments.folder import LOST, RESUMED, Finished, RunFolder
+from fedasym.experiments.folder import LOST, RESUMED, RunFolder
+from fedasym.experiments.pieces import Finished
 from fedasym.experiments.plan import Piece
 from fedasym.training.heads import DiskLoader, Packed, Room, Sizes, numbers_as, put_on_device
 from fedasym.training.plans import Rows, Schedule, ServerWork, default_device

@@ -26,14 +26,13 @@ from fedasym.data.federation import Federation, check_federation
 from fedasym.data.shards import ShardedFederation
 from fedasym.experiments import duration, plan
 from fedasym.experiments.fields import Record, combinations, load_data, record_data
-from fedasym.experiments.folder import (
-    COMPUTED,
-    DAMAGED,
-    ENVIRONMENT,
+from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, RunFolder, kind_of
+from fedasym.experiments.pieces import (
     Damaged,
     Finished,
-    RunFolder,
-    kind_of,
+    compute_piece,
+    describe_environment,
+    join_rows,
 )
 from fedasym.experiments.plan import (
     Piece,
@@ -44,7 +43,6 @@ from fedasym.experiments.plan import (
 )
 from fedasym.experiments.reproduction import RUNS
 from fedasym.experiments.results import Results
-from fedasym.experiments.tables import compute_piece, describe_environment, join_rows
 from fedasym.training.convergence import stable_grids
 from fedasym.training.settings import Settings, all_trainable, is_size
 

@@ -10,7 +10,6 @@ reads the mirror. No lock reaches beyond it.
 
 from __future__ import annotations
 
-import hashlib
 import io
 import json
 import os
@@ -31,94 +30,14 @@ import numpy as np
 
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.core.numbers import canonical_json
-from fedasym.core.runtime import (
-    PART,
-    explain_unwritable,
-    is_broken,
-    replace_file,
-    seal_file,
-    try_lock,
-    write_text,
-)
+from fedasym.core.runtime import PART, explain_unwritable, replace_file, try_lock, write_text
+from fedasym.experiments import plan
 from fedasym.experiments.fields import Record, read_record
+from fedasym.experiments.pieces import Damaged, Finished, join_rows, read_piece, write_piece
+from fedasym.experiments.plan import chosen_settings
 
 if TYPE_CHECKING:
     from fedasym.experiments import Experiment
-
-
-try:
-    import polars as pl
-except ImportError:
-    raise MissingPackage("run folders need polars: pip install 'fedasym[train]'") from None
-
-FORMAT = "fedasym piece 1"
-META = "fedasym"  # the key of the file's metadata
-
-
-class Damaged(Exception):
-    """A file that is not what was written; the message says what is wrong with it."""
-
-
-class Finished(NamedTuple):
-    """The rows of a piece, and how they were made: seconds, device, versions."""
-
-    frame: pl.DataFrame
-    made: dict[str, Any]
-
-
-def key_of(description: dict[str, Any]) -> str:
-    """The name of the piece that these words describe.
-
-    >>> key_of({"seed": 1})[:8]
-    'fbe47f6d'
-    """
-    return hashlib.sha256(canonical_json(description).encode()).hexdigest()
-
-
-def piece_checksum(frame: pl.DataFrame, description: str, made: str) -> str:
-    """The checksum of everything in a file, its rows to the last bit."""
-    kinds = json.dumps([[name, str(kind)] for name, kind in frame.schema.items()])
-    rows = kinds + json.dumps(frame.to_dict(as_series=False))
-    return hashlib.sha256("\n".join((FORMAT, rows, description, made)).encode()).hexdigest()
-
-
-def write_piece(
-    path: Path, frame: pl.DataFrame, description: dict[str, Any], made: dict[str, Any]
-) -> None:
-    """Write a piece."""
-    texts = canonical_json(description), canonical_json(made)
-    held = {"format": FORMAT, "description": texts[0], "made": texts[1]}
-    held["sum"] = piece_checksum(frame, *texts)
-    write_frame(path, frame, metadata={META: json.dumps(held)})
-
-
-def read_piece(path: Path) -> Finished:
-    """Read a piece, every bit of it checked."""
-    try:
-        content = path.read_bytes()
-        if is_broken(content):
-            raise Damaged("its bytes have changed")
-        held = json.loads(pl.read_parquet_metadata(io.BytesIO(content))[META])
-        frame = pl.read_parquet(io.BytesIO(content))
-        texts, known = (held["description"], held["made"]), (held["format"], held["sum"])
-        if known != (FORMAT, piece_checksum(frame, *texts)):
-            raise Damaged("its checksum has changed")
-        if key_of(json.loads(texts[0])) != path.stem:
-            raise Damaged("another piece has this name")
-        return Finished(frame, json.loads(texts[1]))
-    except (OSError, pl.exceptions.PolarsError, pl.exceptions.PanicException):
-        raise Damaged("it cannot be read as Parquet") from None
-    except (KeyError, ValueError, TypeError):
-        raise Damaged("its description is gone") from None
-
-
-def write_frame(path: Path, frame: pl.DataFrame, **options: Any) -> None:
-    """Write a table as Parquet with its seal; options: those of polars."""
-    content = io.BytesIO()
-    frame.write_parquet(content, **options)
-    with explain_unwritable(path), replace_file(path) as fresh:
-        fresh.write_bytes(seal_file(content.getvalue()))
 
 
 EXPERIMENT, DATA, ENVIRONMENT, LOG = "experiment.toml", "data.json", "environment.json", "log.txt"
@@ -445,3 +364,20 @@ def mirror_folder(url: str) -> Path:
     assert isinstance(folder, RemoteFolder)
     _SHOWN.append(folder)
     return folder.path
+
+
+def wanted_pieces(folder: RunFolder) -> tuple[set[str], set[str] | None]:
+    """The keys of the pieces asked for: of tuning, and once that is done, of trials."""
+    experiment = folder.experiment()
+    data = folder.data()
+    pieces = plan.tuning(experiment)
+    tuning = {piece.key(data) for piece in pieces}
+    try:
+        held = [folder.piece(piece.key(data)) for piece in pieces]
+    except Damaged:
+        return tuning, None
+    finished = [each for each in held if each is not None]
+    if len(finished) < len(pieces):
+        return tuning, None
+    choice = chosen_settings(experiment, join_rows(finished, plan.TUNING, data.task), data.task)
+    return tuning, {piece.key(data) for piece in plan.trials(experiment, choice)}

@@ -9,6 +9,7 @@ that there is nothing else to choose by.
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
@@ -17,10 +18,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from fedasym.algorithms import Algorithm
 from fedasym.algorithms.registry import REGISTRY, describe_algorithm
-from fedasym.core.numbers import number
+from fedasym.core.numbers import canonical_json, number
 from fedasym.core.privacy import Release, read_privacy, spend_together
 from fedasym.experiments.fields import BATCH, Axes, Grid, Record, Values, check_grid, combinations
-from fedasym.experiments.folder import key_of
 from fedasym.training.convergence import PAPER_STEPS
 from fedasym.training.settings import COHORT, own_settings, resolve_protocol, used_settings
 
@@ -35,6 +35,16 @@ FIRST = 1  # the seed of tuning, and of training on reshuffled samples
 TUNING, SEEDS, SPLITS, GAINS = "tuning", "seeds", "splits", "gains"
 JUDGED = ("training_loss", "exact_loss", "excess", "shared_excess")  # training, in regression
 ONE = " one batch"  # how the single batch is named beside its algorithm
+
+
+def key_of(description: dict[str, Any]) -> str:
+    """The name of the piece that these words describe.
+
+    >>> key_of({"seed": 1})[:8]
+    'fbe47f6d'
+    """
+    return hashlib.sha256(canonical_json(description).encode()).hexdigest()
+
 
 Chosen = dict[str, Values]  # the settings that validation chose, by algorithm
 

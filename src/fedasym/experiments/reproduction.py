@@ -110,9 +110,8 @@ def count_runs(name: str) -> dict[str, int]:
 def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
     """Finished and planned pieces by stage, of a run folder."""
     from fedasym.experiments import plan
-    from fedasym.experiments.folder import RunFolder, is_run
+    from fedasym.experiments.folder import RunFolder, is_run, wanted_pieces
     from fedasym.experiments.results import Results
-    from fedasym.experiments.tables import wanted_pieces
 
     if not is_run(place):
         return {}

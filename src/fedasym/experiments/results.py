@@ -19,7 +19,8 @@ from fedasym.core.numbers import Array, TextTable, html_tables, json_value
 from fedasym.core.runtime import write_file
 from fedasym.experiments import describe_numbers, plan, tables
 from fedasym.experiments.fields import Record, combinations
-from fedasym.experiments.folder import DAMAGED, Damaged, Finished, RunFolder, is_url, kind_of
+from fedasym.experiments.folder import DAMAGED, RunFolder, is_url, kind_of
+from fedasym.experiments.pieces import Damaged, Finished
 from fedasym.experiments.plan import (
     GAINS,
     SEEDS,

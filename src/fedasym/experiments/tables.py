@@ -1,184 +1,39 @@
-"""From pieces to tables: rows of calls of `train`, tables and files of results, the runs."""
+"""From pieces to tables: tables of results, their files, and the runs in a folder."""
 
 from __future__ import annotations
 
 import io
 import json
-import platform
-import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
-from importlib import import_module
+from collections.abc import Iterable
 from pathlib import Path
-from types import MappingProxyType
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import polars as pl
 
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
-from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import columns
 from fedasym.core.runtime import is_broken, write_text
 from fedasym.experiments import plan
-from fedasym.experiments.fields import BATCH, TUNED, Record, combinations, read_record
+from fedasym.experiments.fields import TUNED, Record, combinations, read_record
 from fedasym.experiments.folder import (
     DATA,
     EXPERIMENT,
-    Damaged,
-    Finished,
     RunFolder,
     is_run,
     is_url,
     mirror_folder,
-    write_frame,
+    wanted_pieces,
 )
-from fedasym.experiments.plan import (
-    GAINS,
-    JUDGED,
-    ONE,
-    SEEDS,
-    SPLITS,
-    TUNING,
-    Chosen,
-    Piece,
-    Score,
-    chosen_settings,
-    scores,
-    validation_score,
-)
+from fedasym.experiments.pieces import CLIENT_STATISTICS, statistic_names, write_frame
+from fedasym.experiments.plan import GAINS, JUDGED, SEEDS, Chosen, Score, scores, validation_score
 from fedasym.experiments.reproduction import RUNS, keep_foresight, read_foresight
-from fedasym.training.histories import Histories
-from fedasym.training.history import History
-from fedasym.training.settings import SIZES, named_settings
-from fedasym.training.wording import COLUMNS
+from fedasym.training.settings import SIZES
 
 if TYPE_CHECKING:
-    from fedasym.data.federation import Federation
     from fedasym.experiments import Experiment
     from fedasym.experiments.results import Results
-
-
-CLIENT_STATISTICS = {  # what is kept of each client after the last round
-    "classification": ("tested", "accuracy", "shared_accuracy", "loss", "shared_loss", "gain"),
-    "regression": ("tested", "loss", "shared_loss", "gain"),
-}
-
-
-def statistic_names(stage: str, task: str) -> tuple[str, ...]:
-    """A stage's statistics: in tuning those of validation, and how far training is from its end."""
-    return tuple(
-        name
-        for name in COLUMNS[task]
-        if stage != TUNING or name.startswith("validation") or name in JUDGED
-    )
-
-
-def row_schema(
-    stage: str, task: str, brought: Mapping[str, bool] = MappingProxyType({})
-) -> dict[str, Any]:
-    """The columns of a piece; `brought`: its algorithms' settings, and whether they are whole."""
-    columns: dict[str, Any] = {"algorithm": pl.String, "epochs": pl.String}
-    columns |= {name: pl.Int64 if name in SIZES else pl.Float64 for name in TUNED}
-    columns |= {name: pl.Int64 if whole else pl.Float64 for name, whole in brought.items()}
-    columns |= {"seed": pl.UInt64, "split": pl.UInt64, "round": pl.Int64, "diverged": pl.Boolean}
-    columns |= dict.fromkeys(statistic_names(stage, task), pl.Float64)
-    if stage in (SEEDS, SPLITS):
-        columns |= {f"client_{name}": pl.List(pl.Float64) for name in CLIENT_STATISTICS[task]}
-    return columns
-
-
-def compute_piece(
-    piece: Piece, federation: Federation, progress: Callable[[float, str], None]
-) -> pl.DataFrame:
-    """Train a piece on its federation; a Ctrl-C leaves nothing of it."""
-    from fedasym.training import train
-
-    done = False
-
-    def heard(share: float, text: str) -> None:
-        nonlocal done
-        # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
-        done = share >= 1
-        progress(share, text)
-
-    wanted: dict[str, Any] = {
-        "grid": piece.grids(),
-        "seeds": piece.seeds,
-        "splits": piece.splits or None,
-    }
-    runs = train(piece.algorithms(), federation, progress=heard, **wanted, **piece.settings)
-    if not done:
-        raise KeyboardInterrupt
-    assert isinstance(runs, Histories)
-    rows = [row for run in runs for row in piece_rows(piece, run)]
-    return pl.DataFrame(
-        rows,
-        schema=row_schema(piece.stage, federation.task, piece.brought_settings()),
-        orient="row",
-    )
-
-
-def piece_rows(piece: Piece, run: History) -> list[dict[str, Any]]:
-    """A run by evaluated round; after the last one, what is kept of its clients."""
-    name = run.algorithm.name.removesuffix(ONE)
-    used = named_settings(run.settings, run.algorithm)
-    single = run.algorithm.name != name
-    what: dict[str, Any] = {
-        "algorithm": name,
-        "epochs": (
-            None if piece.stage != GAINS else BATCH if single else str(run.settings.personal_epochs)
-        ),
-        **{axis: used.get(axis) for axis in (*TUNED, *piece.brought_settings())},
-        "seed": run.seed,
-        "split": run.split,
-        "diverged": run.diverged is not None,
-    }
-    kept = statistic_names(piece.stage, run.task)
-    held = {name: getattr(run, name) for name in kept}
-    rows = [
-        what | {"round": int(when)} | {name: float(values[at]) for name, values in held.items()}
-        for at, when in enumerate(run.rounds)
-    ]
-    if piece.stage in (SEEDS, SPLITS):
-        columns = run.client_columns()
-        rows[-1] |= {
-            f"client_{name}": pl.Series(columns[name].astype(float))
-            for name in CLIENT_STATISTICS[run.task]
-        }
-    return rows
-
-
-def describe_environment() -> dict[str, str]:
-    """What computes: versions, device, system, command, without names of machine or folders."""
-    import_module("fedasym.training.runner")  # starts JAX, which is about to be needed
-    jax = sys.modules["jax"]
-    device = jax.devices()[0]
-    return {
-        "python": platform.python_version(),
-        "fedasym": __version__,
-        "jax": jax.__version__,
-        "device": f"{device.platform}: {device.device_kind}",
-        "platform": f"{platform.system()} {platform.machine()}",
-        "command": command_line(),
-    }
-
-
-def command_line() -> str:
-    """The command of this process, without folders of this machine."""
-    script, *arguments = sys.argv or [""]
-    program = "fedasym" if Path(script).name == "__main__.py" else Path(script).name
-    return " ".join(
-        [program, *(Path(word).name if Path(word).is_absolute() else word for word in arguments)]
-    )
-
-
-def join_rows(pieces: Iterable[Finished], stage: str, task: str) -> pl.DataFrame:
-    """The rows of all pieces of a stage."""
-    return pl.concat(
-        [pl.DataFrame(schema=row_schema(stage, task)), *(piece.frame for piece in pieces)],
-        how="diagonal",
-    )
 
 
 def tuning_columns(experiment: Experiment, task: str) -> dict[str, Any]:
@@ -450,23 +305,6 @@ class Status(NamedTuple):
             if self.finished == self.planned
             else "unfinished"
         )
-
-
-def wanted_pieces(folder: RunFolder) -> tuple[set[str], set[str] | None]:
-    """The keys of the pieces asked for: of tuning, and once that is done, of trials."""
-    experiment = folder.experiment()
-    data = folder.data()
-    pieces = plan.tuning(experiment)
-    tuning = {piece.key(data) for piece in pieces}
-    try:
-        held = [folder.piece(piece.key(data)) for piece in pieces]
-    except Damaged:
-        return tuning, None
-    finished = [each for each in held if each is not None]
-    if len(finished) < len(pieces):
-        return tuning, None
-    choice = chosen_settings(experiment, join_rows(finished, plan.TUNING, data.task), data.task)
-    return tuning, {piece.key(data) for piece in plan.trials(experiment, choice)}
 
 
 def run_status(path: str | Path) -> Status:

@@ -289,6 +289,7 @@ def reproduce(
     from fedasym.experiments import Experiment
     from fedasym.experiments.execution import run
     from fedasym.experiments.fields import load_data
+    from fedasym.experiments.pieces import describe_environment
     from fedasym.experiments.reproduction import (
         check_claims,
         compare_with_paper,
@@ -296,7 +297,6 @@ def reproduce(
         curves_of,
     )
     from fedasym.experiments.results import Results
-    from fedasym.experiments.tables import describe_environment
     from fedasym.show.figures.rounds import draw_figures
     from fedasym.show.report import report
 

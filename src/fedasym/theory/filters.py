@@ -24,7 +24,7 @@ from fedasym.algorithms.stages import ClientStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
 from fedasym.theory import Parts, Worlds, interpolant_limit
-from fedasym.theory.contours import (
+from fedasym.theory.transforms import (
     MOST_LAW_NODES,
     Complex,
     Contour,

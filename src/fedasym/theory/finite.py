@@ -31,13 +31,6 @@ from fedasym.theory import (
     interpolant_limit,
     join_worlds,
 )
-from fedasym.theory.contours import (
-    MOST_LAW_NODES,
-    marchenko_pastur,
-    subordinate,
-    subordinator,
-    sum_until_settled,
-)
 from fedasym.theory.filters import DescentFilter, check_stable, stopped_risk
 from fedasym.theory.pooled import (
     Groups,
@@ -54,6 +47,13 @@ from fedasym.theory.pooled import (
     undetermined_risk,
 )
 from fedasym.theory.roots import find_minima
+from fedasym.theory.transforms import (
+    MOST_LAW_NODES,
+    marchenko_pastur,
+    subordinate,
+    subordinator,
+    sum_until_settled,
+)
 from fedasym.theory.two_ridges import (
     FURTHEST,
     HIGHEST,

@@ -23,15 +23,16 @@ from fedasym.algorithms.paper import Algorithm
 from fedasym.algorithms.stages import ServerStage
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array
-from fedasym.theory.contours import (
+from fedasym.theory.filters import DescentFilter, check_stable, horizon, split_by_decades
+from fedasym.theory.transforms import (
     MOST_NODES_SQUARED,
     Complex,
     Contour,
+    kappa,
+    kappa_slope,
     sample_support,
     sum_until_settled,
 )
-from fedasym.theory.filters import DescentFilter, check_stable, horizon, split_by_decades
-from fedasym.theory.transforms import kappa, kappa_slope
 from fedasym.worlds.spectra import Spectrum
 
 CAUCHY_NODES = 80  # a panel of the contour, to look for poles inside it

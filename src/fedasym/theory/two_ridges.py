@@ -28,16 +28,16 @@ from fedasym.theory import (
     interpolant_limit,
     ridge_limit,
 )
-from fedasym.theory.contours import (
+from fedasym.theory.filters import check_stable
+from fedasym.theory.pooled import averaged_member, blup_groups, newcomer_risk, one_group, pool
+from fedasym.theory.roots import find_minima
+from fedasym.theory.transforms import (
     MOST_LAW_NODES,
     marchenko_pastur,
     sample_support,
     subordinate,
     sum_until_settled,
 )
-from fedasym.theory.filters import check_stable
-from fedasym.theory.pooled import averaged_member, blup_groups, newcomer_risk, one_group, pool
-from fedasym.theory.roots import find_minima
 
 FURTHEST = 14.0  # how far, in log mu, the best ridge on the shared model is looked for
 HIGHEST = 1e9  # a ridge this far above the mean eigenvalue leaves nothing of the shared model

@@ -24,7 +24,6 @@ from fedasym.training.heads import (
     FIRST,
     OPTIONS,
     SECOND,
-    VALUES,
     Coordinates,
     Matrix,
     Packed,
@@ -37,10 +36,10 @@ from fedasym.training.heads import (
     mask_filling,
     numbers_as,
     read_batch,
-    score,
 )
 from fedasym.training.plans import PrivateRounds
 from fedasym.training.steps import (
+    VALUES,
     ModelSum,
     Program,
     Rates,
@@ -49,6 +48,7 @@ from fedasym.training.steps import (
     carry_out,
     client_rows,
     first_state,
+    score,
     space_of,
     vectorise,
     walk,

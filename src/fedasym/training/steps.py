@@ -1,4 +1,4 @@
-"""Local steps in compiled programs: what a step sees, and a client's walk.
+"""Local steps in compiled programs: a linear head's losses, what a step sees, a client's walk.
 
 A step sees models and gradients, whatever form they are held in. A `ModelSum` is a sum that is not
 carried out: multiples of points, and moves along batches. So a gradient is the residuals of its
@@ -9,6 +9,7 @@ written for the machine. The same in plain NumPy, with comments for the newcomer
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,6 +17,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import Array, lax
 
 from fedasym.algorithms.stages import ClientStage, ScoreStage, ServerStage, Stage
@@ -28,15 +30,76 @@ from fedasym.training.heads import (
     Space,
     Span,
     blend,
-    difference,
     mask_filling,
     read_batch,
-    residual,
-    slope,
 )
 
+CLASSES, VALUES = "classification", "regression"
 Leaves = TypeVar("Leaves")  # a tree of arrays
 Points = tuple[tuple[Any, Point], ...]  # with their coefficients
+
+
+def widen(z: Array) -> Array:
+    """At least float32, for exponentials and sums."""
+    return z.astype(jnp.promote_types(z.dtype, jnp.float32))
+
+
+def softmax_probabilities(z: Array) -> Array:
+    """The softmax; short outputs are read twice rather than exponentials stored: less traffic."""
+    if z.dtype.itemsize >= 4:
+        return jax.nn.softmax(z)
+    return jnp.exp(widen(z) - jax.nn.logsumexp(widen(z), axis=-1, keepdims=True))
+
+
+def residual(task: str, z: Array, y: Array) -> Array:
+    """dF/dz: softmax(z) - onehot(y), or z - y; outputs shorter than float32 are read as float32."""
+    if task == VALUES:
+        return widen(z) - y
+    p = softmax_probabilities(z)
+    return p - jax.nn.one_hot(y, z.shape[-1], dtype=p.dtype)
+
+
+def slope(task: str, z: Array, u: Array) -> Array:
+    """D residual(z + t u)/dt at t = 0: the exact Hessian's part."""
+    u = widen(u)
+    if task == VALUES:
+        return u
+    p = softmax_probabilities(z)
+    return p * (u - (p * u).sum(-1, keepdims=True))
+
+
+def difference(task: str, z: Array, u: Array, delta: Array) -> Array:
+    """[residual(z + delta u) - residual(z - delta u)] / (2 delta), without cancellation in float32.
+
+    With p = softmax(z), a = expm1(delta u), b = expm1(-delta u), A = sum p a and B = sum p b, the
+    two softmaxes are p (1 + a)/(1 + A) and p (1 + b)/(1 + B): they differ from p by p (a - A)/(1 +
+    A) and p (b - B)/(1 + B), of opposite signs.
+    """
+    u = widen(u)
+    if task == VALUES:
+        return u
+    p = softmax_probabilities(z)
+    # softmax ignores a shift; centred, the exponents are smallest, and A, B >= 0
+    u = u - (p * u).sum(-1, keepdims=True)
+    largest = jnp.abs(u).max(-1, keepdims=True)
+    # beyond, exp overflows, and the softmaxes have settled
+    most = 0.9 * math.log(float(np.finfo(p.dtype).max))
+    step = jnp.minimum(delta, most / jnp.maximum(largest, 1e-30))
+    grown = jnp.expm1(step * jnp.abs(u))
+    shrunk = -grown / (1 + grown)  # expm1(-step |u|)
+    a, b = jnp.where(u > 0, grown, shrunk), jnp.where(u > 0, shrunk, grown)
+    A, B = (p * a).sum(-1, keepdims=True), (p * b).sum(-1, keepdims=True)
+    return p * ((a - A) / (1 + A) - (b - B) / (1 + B)) / (2 * delta)
+
+
+def score(task: str, z: Array, y: Array) -> tuple[Array, Array]:
+    """Whether predictions are right (NaN for values and outputs not finite), and losses, by row."""
+    if task == VALUES:
+        squared = ((z - y) ** 2).sum(-1) / 2
+        return jnp.full_like(squared, jnp.nan), squared
+    hit = (z.argmax(-1) == y).astype(z.dtype)
+    loss = jax.nn.logsumexp(z, axis=-1) - jnp.take_along_axis(z, y[..., None], -1)[..., 0]
+    return jnp.where(jnp.isfinite(loss), hit, jnp.nan), loss
 
 
 class Move(NamedTuple):

@@ -457,9 +457,9 @@ def draw_limits(world: Population, algorithms: Sequence[Algorithm]) -> dict[str,
 def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
     """The loss along early-stopped fine-tuning; see `fedasym.fine_tuning`."""
     from fedasym.results.regimes import FineTuning, Stop
-    from fedasym.theory.contours import sample_support
     from fedasym.theory.filters import DescentFilter, best_stop, stopped_risk
     from fedasym.theory.finite import stopped_risk_of_clients as along_few
+    from fedasym.theory.transforms import sample_support
 
     if not walk.flow and walk.times is not None:
         raise InvalidInput(

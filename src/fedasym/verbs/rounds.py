@@ -22,7 +22,6 @@ from fedasym.core.privacy import CLIP_RATE, FIRST_CLIP, Privacy, read_privacy, s
 from fedasym.results import LOSS, Comparison, Risk
 from fedasym.results.regimes import BYTES, Rounds
 from fedasym.theory import Worlds, centre_energy, flatten
-from fedasym.theory.contours import subordinate
 from fedasym.theory.filters import DescentFilter
 from fedasym.theory.pooled import newcomer_risk_per_atom
 from fedasym.theory.rounds import (
@@ -44,6 +43,7 @@ from fedasym.theory.rounds import (
     scatter_matrix,
     server_factor,
 )
+from fedasym.theory.transforms import subordinate
 from fedasym.verbs import FORMULA, LearningTask, PredictionRequest, box, collect, task_of
 from fedasym.verbs.privacy import check_budgets
 from fedasym.worlds import Population

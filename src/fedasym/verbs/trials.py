@@ -378,3 +378,15 @@ def see_shared(client: DrawnClient, shared: SharedCovariance | None, j: int | No
     if j is None:
         return expectation.newcomer_forms(client, shared)
     return expectation.member_forms(client, shared, j)
+
+
+def entry_labels(setting: TrialSetting) -> tuple[str, ...]:
+    """What the entries of arrays stand for; empty for a single population."""
+    if setting.vary is not None:
+        name, values = setting.vary
+        return tuple(f"{name} {value:g}" for value in values)
+    return (
+        ()
+        if setting.alike
+        else tuple(f"{i}: {each.brief}" for i, each in enumerate(setting.worlds))
+    )
