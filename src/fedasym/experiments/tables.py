@@ -19,7 +19,7 @@ from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_b
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import columns
-from fedasym.core.runtime import is_broken, write_text
+from fedasym.core.runtime import is_broken, is_url, write_text
 from fedasym.experiments import plan
 from fedasym.experiments.fields import BATCH, TUNED, Record, combinations, read_record
 from fedasym.experiments.folder import (
@@ -29,7 +29,6 @@ from fedasym.experiments.folder import (
     Finished,
     RunFolder,
     is_run,
-    is_url,
     mirror_folder,
     write_frame,
 )
