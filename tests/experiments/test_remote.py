@@ -15,9 +15,9 @@ import pytest
 
 import fedasym as fa
 from fedasym import cli
-from fedasym.core.runtime import PART
+from fedasym.core.runtime import PART, is_url
 from fedasym.experiments.fields import load_data
-from fedasym.experiments.folder import RemoteFolder, RunFolder, is_url
+from fedasym.experiments.folder import RemoteFolder, RunFolder
 from fedasym.experiments.tables import find_run
 
 from .small import PIECES, same_bits, times_computed

@@ -40,7 +40,7 @@ class HereCrew:
     """Keepers in this process; some die, one call after the other."""
 
     def __init__(self, opened: shards.ShardedFederation, count: int, deaths: int = 0) -> None:
-        self.told = str(opened.folder), opened.digest, __version__
+        self.told = opened.files.address, opened.digest, __version__
         self.keepers = [HereKeeper(*self.told) for _ in range(count)]
         self.runs = share_out([shard.samples for shard in opened.shards], count)
         self.shards, self.deaths = len(opened.shards), deaths
@@ -216,4 +216,4 @@ def test_a_node_that_sees_another_folder_or_none_says_so(folders, tmp_path):
         with pytest.raises(fa.InvalidInput, match=words):
             keeper.map(len, (), 0)
     with pytest.raises(fa.InvalidInput, match="a node of the cluster has fedasym"):
-        HereKeeper(str(opened.folder), opened.digest, "0.0.1").map(len, (), 0)
+        HereKeeper(opened.files.address, opened.digest, "0.0.1").map(len, (), 0)

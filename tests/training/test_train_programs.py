@@ -29,11 +29,8 @@ def dry(monkeypatch):
     def personalising(*arguments):
         asked["personalise"].append(arguments)
         _, _, shared, members, _, rates, stops, *_ = arguments
-        configurations = next(iter(rates.values())).shape[1]
-        return np.zeros(
-            (len(shared), len(members), shared.shape[1], configurations, len(stops), 2, 2),
-            shared.dtype,
-        )
+        asked_of = next(iter(rates.values())).shape  # servers, configurations
+        return np.zeros((len(shared), len(members), *asked_of, len(stops), 2, 2), shared.dtype)
 
     monkeypatch.setattr(runner, "advance", advancing)
     monkeypatch.setattr(runner, "personalise", personalising)
@@ -48,7 +45,8 @@ def test_configurations_that_differ_in_the_client_stage_train_the_shared_model_o
     runs = fa.train(["fedavg", "ftfa", "rtfa"], clients, **told, grid=grid, seeds=range(3))
     assert len(runs) == 3 * (6 + 6 * 5 + 6 * 5 * 5)
     trained = sum(
-        state[0].shape[0] * state[0].shape[1] * count for _, _, state, *_, count in dry["advance"]
+        state[0].shape[0] * state[0].shape[1] * int(count)
+        for _, _, state, *_, count, _ in dry["advance"]
     )
     assert trained == 60 * 6 * 3  # rounds, server steps and seeds: as for FedAvg alone
     tuned = {"Keep": 0, "Interpolate": 0, "Ridge": 0}

@@ -285,8 +285,6 @@ def parse_spectrum(text: str) -> Spectrum:
 
 def read_numbers(text: str) -> list[float]:
     """Numbers given inline, or in a text or .npy file."""
-    from pathlib import Path
-
     import numpy as np
 
     from fedasym.data.files import BROKEN
@@ -341,7 +339,7 @@ def read_federation(
         label=columns.label,
         client=columns.client,
         features=features[0] if features is not None and len(features) == 1 else features,
-        split=(1.0, 0.0, 0.0) if whole and not is_sharded(Path(data)) else columns.split,
+        split=(1.0, 0.0, 0.0) if whole and not is_sharded(data) else columns.split,
         task=columns.task,
         intercept=columns.intercept,
         scale=columns.scale,

@@ -247,7 +247,7 @@ def clean(run: str, /) -> None:
     run
         A run folder, or the name of one in runs.
     """
-    from fedasym.experiments.folder import is_url
+    from fedasym.core.runtime import is_url
     from fedasym.experiments.tables import clean_run, find_run
 
     if is_url(run):

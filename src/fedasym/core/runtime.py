@@ -15,6 +15,7 @@ from __future__ import annotations
 import hashlib
 import json
 import os
+import re
 import secrets
 import sys
 import time
@@ -25,7 +26,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Protocol
 
-from fedasym.core.errors import InvalidInput, import_package, path_of
+from fedasym.core.errors import InvalidInput, MissingPackage, import_package, path_of
 
 PART = ".part"  # how the name of a half-written file ends
 POLL = 0.1  # seconds between two looks at a lock that another process holds
@@ -242,6 +243,31 @@ def cache_folder() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("fedasym", appauthor=False)
+
+
+URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
+
+
+def is_url(path: str | Path) -> bool:
+    """Whether a folder is named by a URL.
+
+    >>> is_url("s3://bucket/run"), is_url("runs/mine"), is_url("C:/runs")
+    (True, False, False)
+    """
+    return isinstance(path, str) and URL.match(path) is not None
+
+
+def open_store(url: str) -> tuple[Any, str]:
+    """The file system of a URL, and the path on it."""
+    try:
+        import fsspec
+    except ImportError:
+        raise MissingPackage(f"{url!r} needs fsspec: pip install 'fedasym[remote]'") from None
+    try:
+        system, root = fsspec.url_to_fs(url)
+    except ImportError as reason:
+        raise MissingPackage(f"{url!r} needs one more package: {reason}") from None
+    return system, root.rstrip("/")
 
 
 class Notice(str):

@@ -419,20 +419,20 @@ def read(
     >>> len(read("shops", label="sales", client="shop"))  # a drawn table that comes with fedasym
     40
     """
-    path = path_of("path", path)
+    place, path = path, path_of("path", path)
     if str(path) == EXAMPLE.stem and not path.exists():
         path = EXAMPLE
     fields = FieldNames(label, client, features)
-    if is_sharded(path):
+    if is_sharded(place):
         given_too = {"features": features, "split": split, "task": task, "classes": classes}
         given_too |= {"intercept": intercept, "scale": scale, "missing": missing, "dates": dates}
         told_too = [name for name, value in given_too.items() if value is not None]
         if told_too or roles or fields != FieldNames():
             raise InvalidInput(
-                f"{path}: {told_too[0] if told_too else 'a column'} is given, but a federation in"
+                f"{place}: {told_too[0] if told_too else 'a column'} is given, but a federation in"
                 " shards is read as it was written: leave it out"
             )
-        return Federation.open(path)
+        return Federation.open(place)
     meaning: dict[str, Any] = {"seed": seed, "task": task, "classes": classes}
     given: dict[str, Any] = {
         "intercept": intercept,

@@ -7,6 +7,10 @@ Clients stand in one order, that of `clients.parquet`; a shard has a run of them
 client's rows are contiguous. docs/how-to/formats.md has the layout for those who write it
 themselves.
 
+A folder may be behind a URL: shards are then fetched when they are read, into a folder of caches
+that is bounded. Of a folder on this machine shards may be missing, as long as nobody reads them: on
+a cluster each node may have some of them.
+
 Samples are read by plain reads of the bytes that are asked for (of Parquet, of the row groups that
 hold them), of some clients or of a block after the other, and never mapped: what was read and let
 go is no memory of the process. Every client that is read is checked against its own checksum, so
@@ -16,14 +20,16 @@ that damage is found whichever way one comes to it.
 from __future__ import annotations
 
 import copy
+import errno
 import hashlib
 import json
 import os
 import secrets
 import shutil
+import threading
 import zlib
-from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import pairwise
@@ -35,7 +41,15 @@ from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, UnreadableFile, import_package, one_of, path_of
 from fedasym.core.numbers import plural, whole
-from fedasym.core.runtime import PART, flush, refuse_unwritable
+from fedasym.core.runtime import (
+    PART,
+    cache_folder,
+    flush,
+    is_url,
+    open_store,
+    refuse_unwritable,
+    replace_file,
+)
 from fedasym.data.federation import Federation, Samples, check_single, client_places
 from fedasym.data.files import KEY, feature_notes, read_feature_notes
 from fedasym.data.samples import check_feature_notes, identities_of
@@ -82,6 +96,135 @@ class Shard(NamedTuple):
     clients: int
     samples: int
     arrays: dict[str, StoredArray]
+    name: str  # as it is told to users
+    opened: bool = True  # whether its header was read: until then its arrays lie nowhere
+
+
+class ShardFolder:
+    """The files of a federation in a folder of this machine."""
+
+    remote = False
+
+    def __init__(self, place: str | Path) -> None:
+        self.place = path_of("path", place)
+        self.name = str(self.place)
+
+    @property
+    def address(self) -> str:
+        """Where others find it."""
+        return str(self.place.absolute())
+
+    def read(self, name: str) -> bytes:
+        """A small file."""
+        return (self.place / name).read_bytes()
+
+    def settle(self, digest: str) -> None:
+        """Which federation it is."""
+
+    def path(self, name: str) -> Path:
+        """Where a shard is, or will be."""
+        return self.place / name
+
+    def name_of(self, name: str) -> str:
+        """A shard as it is told to users."""
+        return str(self.place / name)
+
+    def fetch(self, name: str, again: bool = False) -> Path:
+        """Where a shard can be read; again: for what is there is damaged."""
+        return self.path(name)
+
+
+CACHE = "FEDASYM_SHARDS_GB"  # names how much of shards behind URLs is kept on this machine
+CACHED = 10.0  # gigabytes of them, where nothing is said
+
+
+class ShardCache(ShardFolder):
+    """The files of a federation behind a URL; shards are copied here when they are read, and those
+    that were not used for longest go where there is no more room.
+    """
+
+    remote = True
+
+    def __init__(self, url: str) -> None:
+        self.name = url.rstrip("/")
+        self.system, self.root = open_store(url)
+        self.root_here = cache_folder() / "shards"
+        self.room = read_room() * 2**30
+        self.lock = threading.Lock()
+
+    @property
+    def address(self) -> str:
+        """The URL."""
+        return self.name
+
+    def read(self, name: str) -> bytes:
+        """A small file."""
+        with self.explain(name):
+            found: bytes = self.system.cat_file(f"{self.root}/{name}")
+            return found
+
+    def settle(self, digest: str) -> None:
+        """Copies are kept by what they are, whatever the URL."""
+        self.place = self.root_here / digest[:32]
+
+    def name_of(self, name: str) -> str:
+        """Its URL."""
+        return f"{self.name}/{name}"
+
+    def fetch(self, name: str, again: bool = False) -> Path:
+        """A copy, made where there is none."""
+        path = self.path(name)
+        with self.lock, self.explain(name):
+            if again or not path.is_file():
+                path.parent.mkdir(parents=True, exist_ok=True)
+                with replace_file(path) as fresh:
+                    self.system.get_file(f"{self.root}/{name}", str(fresh))
+                self.make_room(path)
+            os.utime(path)
+        return path
+
+    def make_room(self, kept: Path) -> None:
+        """Remove what was not used for longest, but for this one."""
+        files = []
+        for file in self.root_here.glob("*/*"):
+            with suppress(OSError):  # others make room as well
+                about = file.stat()
+                files.append((about.st_mtime, about.st_size, file))
+        held = sum(size for _, size, _ in files)
+        for _, size, file in sorted(files):
+            if held <= self.room:
+                return
+            if file != kept and not file.name.endswith(PART):
+                file.unlink(missing_ok=True)
+                held -= size
+
+    @contextmanager
+    def explain(self, name: str) -> Iterator[None]:
+        """Say in a sentence what a file system says; each has errors of its own."""
+        try:
+            yield
+        except Exception as reason:
+            if isinstance(reason, OSError) and reason.errno == errno.ENOSPC:
+                raise UnreadableFile(
+                    f"{self.root_here} is full: make room, or set {CACHE} to fewer gigabytes than"
+                    f" {self.room / 2**30:g}"
+                ) from None
+            what = " ".join(f"{type(reason).__name__}: {reason}".split()).rstrip(": ")
+            raise UnreadableFile(
+                f"{self.name_of(name)} cannot be read: {what}; check address and access"
+            ) from None
+
+
+def read_room() -> float:
+    """Gigabytes of shards behind URLs that are kept on this machine."""
+    told = os.environ.get(CACHE, str(CACHED))
+    try:
+        room = float(told)
+    except ValueError:
+        room = -1.0
+    if not 0 <= room < np.inf:
+        raise InvalidInput(f"{CACHE} is {told!r}: it must be a number of gigabytes")
+    return room
 
 
 class ClientNames(Sequence[Any]):
@@ -143,12 +286,14 @@ class ShardedFederation(Federation):
     ([2, 2], ('b',))
     """
 
-    folder: Path
+    files: ShardFolder
+    held: Mapping[str, Any]  # what its manifest says
     shards: tuple[Shard, ...]
     digest: str  # of the index, which has checksums of all samples: the same data, the same digest
     dtype: np.dtype[Any]
     shape: tuple[int, ...]  # of a sample
     columns: Mapping[str, Any]
+    fetched: dict[int, Shard]  # that were not there when it was opened, and have been read since
     keepers: Any = None  # who reads its shards, where that is not this process: `read_by`
     features: Any = on_disk("features")
     labels: Any = on_disk("labels")
@@ -156,11 +301,13 @@ class ShardedFederation(Federation):
     split: Any = on_disk("split")
     mask: Any = on_disk("mask")
 
-    def __init__(self, folder: str | Path) -> None:
-        place = path_of("path", folder)
-        held, columns = read_folder(place)
+    def __init__(self, place: str | Path) -> None:
+        files = ShardCache(str(place)) if is_url(place) else ShardFolder(place)
+        held, columns = read_folder(files)
+        files.settle(held["index"])
         values: dict[str, Any] = {
-            "folder": place,
+            "files": files,
+            "held": held,
             "digest": held["index"],
             "clients": ClientNames(columns.pop("client")),
             "classes": None if held["classes"] is None else tuple(held["classes"]),
@@ -169,8 +316,8 @@ class ShardedFederation(Federation):
             "columns": columns,
             "truth": None,
         }
-        shards = [open_shard(place, held, number) for number in range(len(held["shards"]))]
-        values["shards"] = tuple(shards)
+        values["shards"] = find_shards(files, held)
+        values["fetched"] = {}
         notes = read_feature_notes(held)
         values |= check_feature_notes(notes, held["shape"][-1])
         for name, value in values.items():
@@ -224,7 +371,8 @@ class ShardedFederation(Federation):
         )
         if np.unique(found).size < m:
             raise InvalidInput(
-                f"{self.folder}: two clients have one name: give each client its rows in one place"
+                f"{self.files.name}: two clients have one name: give each client its rows in one"
+                " place"
             )
         return found
 
@@ -302,8 +450,39 @@ class ShardedFederation(Federation):
 
     def blocks(self, clients: int | None = None) -> Iterator[Federation]:
         """All clients, a block after the other, each in memory while it is looked at."""
+        self.check_here()
         for start, stop in pairwise(self.block_ends(clients)):
             yield self.take(np.arange(start, stop))
+
+    @property
+    def here(self) -> list[int]:
+        """The shards that can be read from this machine."""
+        remote = self.files.remote
+        return [
+            place
+            for place, shard in enumerate(self.shards)
+            if remote or shard.opened or shard.path.exists()
+        ]
+
+    def check_here(self) -> None:
+        """Refuse, before any work, to read all clients where a shard is missing."""
+        missing = np.setdiff1d(np.arange(len(self.shards)), self.here)
+        if missing.size:
+            raise UnreadableFile(
+                f"the shard {self.shards[missing[0]].name} cannot be read: No such file or"
+                f" directory ({len(missing)} of {plural(len(self.shards), 'shard')} are not on this"
+                f" machine); {AGAIN}, or use a cluster whose nodes have them"
+            )
+
+    def ready_shard(self, number: int, again: bool = False) -> Shard:
+        """A shard whose header was read, fetched where it is elsewhere; again: once more."""
+        shard = self.shards[number]
+        if shard.opened:
+            return shard
+        self.files.fetch(self.held["shards"][number]["file"], again)
+        if again or number not in self.fetched:
+            self.fetched[number] = open_shard(self.files, self.held, number)
+        return self.fetched[number]
 
     def rows(self, client: Any, split: str | None = None) -> NDArray[np.intp]:
         """Refused: there are no rows in memory."""
@@ -319,7 +498,7 @@ class ShardedFederation(Federation):
         found = self.clients.place(name)
         if found is None:
             raise InvalidInput(
-                f"unknown client {name!r}: {self.folder} has {plural(len(self), 'client')}, the"
+                f"unknown client {name!r}: {self.files.name} has {plural(len(self), 'client')}, the"
                 f" first {self.clients[0]!r}"
             )
         return found
@@ -346,6 +525,7 @@ class ShardedFederation(Federation):
     def training_clients(self, intercept: bool) -> StoredClients:
         """Each client with training samples as exact fits take it, read when it is looked at."""
         check_single(self)
+        self.check_here()
         trains = self.counts("train")
 
         def read(places: NDArray[np.intp]) -> list[Client]:
@@ -357,7 +537,7 @@ class ShardedFederation(Federation):
     def refuse(self, what: str) -> NoReturn:
         """What needs all samples in memory is refused."""
         raise InvalidInput(
-            f"{self.folder} is a federation on disk, and {what} in memory: take some of its"
+            f"{self.files.name} is a federation on disk, and {what} in memory: take some of its"
             " clients, federation.take(range(1000)), or, where all of them fit into memory,"
             " federation.take(range(len(federation)))"
         )
@@ -397,21 +577,47 @@ def share_out(sizes: Sequence[int], runs: int) -> list[range]:
     return [range(*pair) for pair in pairwise([*cuts, len(sizes)])]
 
 
+def deal_out(sizes: Sequence[int], holders: Sequence[Collection[int]]) -> list[list[int]]:
+    """Shards to those who can read them, by size: each to whom has least, the largest first.
+
+    holders: for each of them, the shards that it can read.
+
+    >>> deal_out([1, 1, 1, 1], [{0, 1, 2}, {2, 3}])
+    [[0, 1], [2, 3]]
+    """
+    held: list[list[int]] = [[] for _ in holders]
+    loads = [0] * len(holders)
+    choices = {
+        shard: [at for at, mine in enumerate(holders) if shard in mine]
+        for shard in range(len(sizes))
+    }
+    # what few can read comes first: others make up for it
+    for shard in sorted(choices, key=lambda shard: (len(choices[shard]), -sizes[shard], shard)):
+        if not choices[shard]:
+            raise UnreadableFile(f"shard {shard} can be read by nobody")
+        at = min(choices[shard], key=lambda at: (loads[at], at))
+        held[at].append(shard)
+        loads[at] += sizes[shard]
+    return [sorted(mine) for mine in held]
+
+
 def split_members(
-    members: NDArray[np.intp], runs: Sequence[range], ends: NDArray[np.intp]
+    members: NDArray[np.intp], runs: Sequence[Sequence[int]], ends: NDArray[np.intp]
 ) -> dict[int, NDArray[np.intp]]:
     """Sorted clients by the run of shards that they live in."""
-    cuts = np.searchsorted(members, [0, *(ends[run.stop - 1] for run in runs)])
-    parts = (members[low:high] for low, high in pairwise(cuts.tolist()))
-    return {at: mine for at, mine in enumerate(parts) if len(mine)}
+    owner = np.empty(len(ends), np.intp)
+    for at, run in enumerate(runs):
+        owner[np.asarray(run, np.intp)] = at
+    theirs = owner[np.searchsorted(ends, members, "right")]
+    return {at: members[theirs == at] for at in np.unique(theirs).tolist()}
 
 
-def read_folder(folder: Path) -> tuple[dict[str, Any], dict[str, Any]]:
+def read_folder(files: ShardFolder) -> tuple[dict[str, Any], dict[str, Any]]:
     """What the manifest says, and the columns of the index."""
-    where = f"path is {str(folder)!r}"
+    where = f"path is {files.name!r}"
     try:
-        held = json.loads((folder / MANIFEST).read_text(encoding="utf-8"))
-        index = (folder / INDEX).read_bytes()
+        held = json.loads(files.read(MANIFEST).decode("utf-8"))
+        index = files.read(INDEX)
     except (OSError, ValueError, RecursionError) as reason:
         raise UnreadableFile(
             f"{where}: this is no federation in shards: {reason}; name the folder that save(...,"
@@ -448,36 +654,68 @@ def check_manifest(held: Mapping[str, Any]) -> None:
         and isinstance(held["classes"], list | None)
         and all(Path(each["file"]).name == each["file"] for each in held["shards"])
         and bool(held["shards"])
+        and isinstance(held.get("arrays", {}), dict)
     )
+    for dtype, shape in held.get("arrays", {}).values():
+        right &= np.dtype(dtype).kind in "fiub" and all(type(each) is int for each in shape)
     if not right:
         raise ValueError
 
 
-def open_shard(folder: Path, held: Mapping[str, Any], number: int) -> Shard:
+def find_shards(files: ShardFolder, held: Mapping[str, Any]) -> tuple[Shard, ...]:
+    """All shards; of those that are not here what the manifest says, or a shard that is here."""
+    found: dict[int, Shard] = {}
+    for number, told in enumerate(held["shards"]):
+        if not files.remote and files.path(told["file"]).exists():
+            found[number] = open_shard(files, held, number)
+    layout = {
+        name: (np.dtype(dtype), tuple(shape))
+        for name, (dtype, shape) in held.get("arrays", {}).items()
+    }
+    if not layout:
+        if not found:
+            files.fetch(held["shards"][0]["file"])
+        first = next(iter(found.values()), None) or open_shard(files, held, 0)
+        layout = {name: (each.dtype, each.shape[1:]) for name, each in first.arrays.items()}
+
+    def described(number: int, told: Mapping[str, Any]) -> Shard:
+        n = told["samples"]
+        arrays = {name: StoredArray(each, (n, *rest), 0) for name, (each, rest) in layout.items()}
+        place = files.path(told["file"])
+        shard = Shard(place, told["clients"], n, arrays, files.name_of(told["file"]), opened=False)
+        if not is_whole(shard, held, n * sum(each.row_bytes for each in arrays.values())):
+            raise UnreadableFile(f"path is {files.name!r}: {MANIFEST} is damaged: {AGAIN}")
+        return shard
+
+    shards = enumerate(held["shards"])
+    return tuple(found.get(number) or described(number, told) for number, told in shards)
+
+
+def open_shard(files: ShardFolder, held: Mapping[str, Any], number: int) -> Shard:
     """A shard whose header says that it is the one: of this federation, in this place, whole."""
     told = held["shards"][number]
-    path = folder / told["file"]
+    path, named = files.path(told["file"]), files.name_of(told["file"])
     try:
         found = read_table_header if path.suffix == ".parquet" else read_header
         about, arrays, size = found(path, held)
         mine, place = about["federation"], about["shard"]
     except OSError as reason:
         raise UnreadableFile(
-            f"the shard {path} cannot be read: {reason.strerror or reason}; {AGAIN}"
+            f"the shard {named} cannot be read: {reason.strerror or reason}; {AGAIN}"
         ) from None
     except (ValueError, KeyError, TypeError, AttributeError, IndexError, RecursionError):
-        raise UnreadableFile(f"the shard {path} is damaged: it has no header; {AGAIN}") from None
+        raise UnreadableFile(f"the shard {named} is damaged: it has no header; {AGAIN}") from None
     if mine != held["federation"]:
-        raise UnreadableFile(f"the shard {path} is of another federation: {AGAIN}")
+        raise UnreadableFile(f"the shard {named} is of another federation: {AGAIN}")
     if place != number:
         raise UnreadableFile(
-            f"the shard {path} is number {place} of its federation and stands where number"
+            f"the shard {named} is number {place} of its federation and stands where number"
             f" {number} belongs: {AGAIN}"
         )
-    shard = Shard(path, told["clients"], told["samples"], arrays)
+    shard = Shard(path, told["clients"], told["samples"], arrays, named)
     if not is_whole(shard, held, size):
         raise UnreadableFile(
-            f"the shard {path} is damaged: its arrays are not those that {MANIFEST} tells of;"
+            f"the shard {named} is damaged: its arrays are not those that {MANIFEST} tells of;"
             f" {AGAIN}"
         )
     return shard
@@ -578,14 +816,19 @@ def check_index(federation: ShardedFederation) -> None:
     )
     if not fits:
         raise UnreadableFile(
-            f"path is {str(federation.folder)!r}: {INDEX} does not fit the shards: {AGAIN}"
+            f"path is {federation.files.name!r}: {INDEX} does not fit the shards: {AGAIN}"
         )
     if not federation.counts("train").any():
         raise InvalidInput("split leaves no training sample at all: give at least one client one")
 
 
-def read_client_arrays(federation: ShardedFederation, places: NDArray[np.intp]) -> dict[str, Any]:
-    """The arrays of some clients, read run by run: clients that lie side by side are one read."""
+def read_client_arrays(
+    federation: ShardedFederation, places: NDArray[np.intp], again: bool = False
+) -> dict[str, Any]:
+    """The arrays of some clients, read run by run: clients that lie side by side are one read.
+
+    again: shards are fetched once more, since copies were damaged or removed.
+    """
     sizes, starts = federation.sizes, federation.starts
     counts = sizes[places]
     rows = int(counts.sum())
@@ -596,12 +839,18 @@ def read_client_arrays(federation: ShardedFederation, places: NDArray[np.intp]) 
     breaks = (np.diff(places) != 1) | (np.diff(shard_of) != 0)
     runs = np.concatenate([[0], np.flatnonzero(breaks) + 1, [len(places)]])
     filled = np.concatenate([[0], np.cumsum(counts)])
-    for low, high in pairwise(runs.tolist()):
-        number = int(shard_of[low])
-        shard = federation.shards[number]
-        before = starts[ends[number] - shard.clients]
-        read_run(shard, int(starts[places[low]] - before), arrays, filled[low], filled[high])
-    check_clients(federation, places, arrays, filled)
+    try:
+        for low, high in pairwise(runs.tolist()):
+            number = int(shard_of[low])
+            new = again and (low == 0 or shard_of[low - 1] != number)
+            shard = federation.ready_shard(number, new)
+            before = starts[ends[number] - shard.clients]
+            read_run(shard, int(starts[places[low]] - before), arrays, filled[low], filled[high])
+        check_clients(federation, places, arrays, filled)
+    except UnreadableFile:
+        if again or not federation.files.remote:
+            raise
+        return read_client_arrays(federation, places, again=True)
     labels = arrays["labels"].astype(np.float64 if federation.classes is None else np.int64)
     split = arrays["split"].astype(np.int8)
     return {
@@ -630,7 +879,7 @@ def read_run(
             os.close(descriptor)
     except (OSError, KeyError) as reason:
         told = getattr(reason, "strerror", None) or "it ends too early"
-        raise UnreadableFile(f"the shard {shard.path} cannot be read: {told}; {AGAIN}") from None
+        raise UnreadableFile(f"the shard {shard.name} cannot be read: {told}; {AGAIN}") from None
 
 
 def read_table_rows(
@@ -686,10 +935,10 @@ def check_clients(
     if wrong.size:
         place = int(places[wrong[0]])
         at = int(np.searchsorted(federation.shard_ends, place, "right"))
-        path = federation.shards[at].path
+        shard, client = federation.shards[at].name, federation.clients[place]
         raise UnreadableFile(
-            f"the shard {path} is damaged: the samples of client {federation.clients[place]!r} are"
-            f" not those that were written; {AGAIN}"
+            f"the shard {shard} is damaged: the samples of client {client!r} are not those that"
+            f" were written; {AGAIN}"
         )
 
 
@@ -751,6 +1000,7 @@ class ShardWriter:
         self.frames: list[Any] = []
         self.identities: list[NDArray[np.uint64]] = []
         self.shards: list[dict[str, Any]] = []
+        self.layout_of: dict[str, Any] = {}  # of a sample in each array
 
     def add(self, block: Federation) -> None:
         """The clients of a federation in memory, after those that came before."""
@@ -817,6 +1067,10 @@ class ShardWriter:
         about = json.dumps({"federation": self.identity, "shard": number})
         write = write_table if self.layout == "parquet" else write_tensors
         write(self.folder / file, arrays, {KEY: about})
+        self.layout_of = {
+            name: (array.dtype.newbyteorder("<").str, array.shape[1:])
+            for name, array in arrays.items()
+        }
         self.shards.append({"file": file, "clients": len(names), "samples": int(filled[-1])})
         self.identities.append(np.concatenate([part.identities for part in parts]))
         try:
@@ -860,6 +1114,7 @@ class ShardWriter:
             "shape": list(alike.shape),
             "classes": None if alike.classes is None else list(alike.classes),
             **json.loads(alike.notes),
+            "arrays": self.layout_of,
             "shards": self.shards,
         }
         (self.folder / MANIFEST).write_text(json.dumps(held, indent=1), encoding="utf-8")
@@ -975,6 +1230,6 @@ def mask_of(block: Federation) -> NDArray[np.bool_]:
     return np.ones(block.labels.shape[:2], bool) if block.mask is None else np.asarray(block.mask)
 
 
-def is_sharded(path: Path) -> bool:
-    """Whether a folder is a federation in shards."""
-    return path.is_dir() and (path / MANIFEST).is_file()
+def is_sharded(path: str | Path) -> bool:
+    """Whether a folder is a federation in shards, as everything behind a URL must be."""
+    return is_url(path) or (Path(path).is_dir() and (Path(path) / MANIFEST).is_file())

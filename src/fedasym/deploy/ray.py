@@ -21,7 +21,7 @@ import sys
 import tempfile
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import replace
 from typing import Any, NamedTuple, Self
@@ -32,8 +32,8 @@ from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
-from fedasym.data.shards import share_out
-from fedasym.deploy import Board, Ray
+from fedasym.data.shards import deal_out, share_out
+from fedasym.deploy import Board, Ray, find_files
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import LOST, RunFolder
@@ -218,16 +218,14 @@ class Capacity:
             )
             raise InvalidInput(f"{told}; ask for less, or add a node")
         # Ray's own retries would hide from the driver, and from its log, what was lost.
-        self.options = {
+        self.options: dict[str, Any] = {
             "num_cpus": settings.threads,
             "num_gpus": settings.gpus,
             "memory": memory,
             "runtime_env": {"env_vars": settings.variables()},
         }
         here = ray.get_runtime_context().get_node_id()
-        self.beside = ray.util.scheduling_strategies.NodeAffinitySchedulingStrategy(
-            here, soft=False
-        )
+        self.beside = self.on_node(here)
 
     @property
     def needs(self) -> str:
@@ -241,6 +239,24 @@ class Capacity:
 
     def _alive(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
+
+    def rooms(self) -> dict[str, int]:
+        """Workers that each node has room for, where it has any."""
+        found = {
+            node["NodeID"]: self.room_of(node["Resources"])
+            for node in self.ray.nodes()
+            if node["Alive"]
+        }
+        return {node: room for node, room in sorted(found.items()) if room}
+
+    def room_of(self, has: Mapping[str, float]) -> int:
+        """Workers that there is room for."""
+        return int(min(has.get(name, 0) / want for name, want in self.wants.items() if want))
+
+    def on_node(self, node: str) -> Any:
+        """Ray's word for: there, and nowhere else."""
+        strategies = self.ray.util.scheduling_strategies
+        return strategies.NodeAffinitySchedulingStrategy(node, soft=False)
 
     def is_alive(self, node: str) -> bool:
         """Whether a node of that number is there."""
@@ -257,10 +273,7 @@ class Capacity:
     def count_slots(self) -> int:
         """Workers that all nodes have room for."""
         self.looked = time.monotonic()
-        return sum(
-            int(min(has.get(name, 0) / want for name, want in self.wants.items() if want))
-            for has in self._alive()
-        )
+        return sum(map(self.room_of, self._alive()))
 
     def reason_of(self, error: Exception) -> str:
         """Why a worker was lost; raises what no other worker mends."""
@@ -268,7 +281,7 @@ class Capacity:
         match error:
             case kinds.OutOfMemoryError():
                 return "its node ran out of memory"
-            case kinds.NodeDiedError() | kinds.ObjectLostError():
+            case kinds.NodeDiedError() | kinds.ObjectLostError() | kinds.ActorUnschedulableError():
                 return NODE_DIED
             case kinds.LocalRayletDiedError():
                 told = "the Ray node of this process died"
@@ -364,18 +377,45 @@ class Lost(Exception):
     """A keeper died, or there is no room for all of them any more; the message says why."""
 
 
+def cover_shards(held: Mapping[str, Collection[int]], shards: int) -> list[str]:
+    """Few nodes that have all shards between them, as far as there are any: each time the one that
+    adds most.
+
+    >>> cover_shards({"a": {0, 1}, "b": {1}, "c": {2}}, 3)
+    ['a', 'c']
+    """
+    missing, chosen = set(range(shards)), []
+    while missing:
+        best = max(held, key=lambda node: len(missing & set(held[node])), default=None)
+        if best is None or not missing & set(held[best]):
+            break
+        chosen.append(best)
+        missing -= set(held[best])
+    return chosen
+
+
 class RayCrew:
     """Actors on a cluster, as many as there is room for; the dead are replaced."""
 
     def __init__(
-        self, capacity: Capacity, kind: type, told: tuple[Any, ...], samples: Sequence[int]
+        self,
+        capacity: Capacity,
+        kind: type,
+        told: tuple[Any, ...],
+        samples: Sequence[int],
+        names: Sequence[str],
     ) -> None:
-        """kind: their class, made of what it is told; samples: of each shard."""
+        """kind: their class, made of what it is told, a folder first; samples: of each shard;
+        names: of their files in that folder, which nodes may have or not; none: all read all.
+        """
         self.ray, self.capacity, self.told, self.samples = capacity.ray, capacity, told, samples
-        options = capacity.options | {"scheduling_strategy": "SPREAD", "max_restarts": 0}
-        self.kind = self.ray.remote(kind).options(**options)
+        self.names = list(names)
+        self.options = capacity.options | {"scheduling_strategy": "SPREAD", "max_restarts": 0}
+        self.kind = self.ray.remote(kind)
         self.actors: list[Any] = []
-        self.runs: list[range] = []
+        self.runs: Sequence[Sequence[int]] = []
+        self.found: dict[str, frozenset[int]] = {}  # by node, the shards that are there
+        self.where: dict[Any, str] = {}  # by actor, the node that it is bound to
         self.greeted: dict[Any, Any] = {}  # by actor, its first answer
         self.crashes: Counter[str] = Counter()
         self.say: Callable[[str], None] = lambda text: None
@@ -390,13 +430,75 @@ class RayCrew:
             slots = self.capacity.count_slots()
         most = min(slots, self.capacity.settings.workers or slots, len(self.samples))
         there = [actor for actor in self.actors if self.is_there(actor)]
+        if self.differ():
+            self.settle_by_node(there, most)
+            return
         for actor in [*there[most:], *(each for each in self.actors if each not in there)]:
             self.dismiss(actor)
         self.actors = there[:most]
         while len(self.actors) < most:
-            self.actors.append(self.kind.remote(*self.told))
-            self.greeted[self.actors[-1]] = self.actors[-1].greet.remote()
+            self.actors.append(self.begin())
         self.runs = share_out(self.samples, len(self.actors))
+
+    def begin(self, **options: Any) -> Any:
+        """One more actor."""
+        actor = self.kind.options(**self.options | options).remote(*self.told)
+        self.greeted[actor] = actor.greet.remote()
+        return actor
+
+    def differ(self) -> bool:
+        """Whether nodes have different shards; nodes that are new are asked which they have. A node
+        without any has no such folder, which its worker says itself.
+        """
+        rooms = self.capacity.rooms()
+        look = self.ray.remote(find_files).options(num_cpus=0, max_retries=0)
+        asked = {
+            node: look.options(scheduling_strategy=self.capacity.on_node(node)).remote(
+                self.told[0], self.names
+            )
+            for node in rooms
+            if self.names and node not in self.found
+        }
+        for node, answer in asked.items():
+            with suppress(self.ray.exceptions.RayError):  # it is gone
+                self.found[node] = frozenset(self.ray.get(answer))
+        held = {node: self.found[node] for node in rooms if node in self.found}
+        return any(0 < len(each) < len(self.names) for each in held.values())
+
+    def settle_by_node(self, there: Sequence[Any], most: int) -> None:
+        """Actors where the shards are: first so many that every shard is in reach, then as many
+        more as there is room for.
+        """
+        rooms = {node: room for node, room in self.capacity.rooms().items() if self.found.get(node)}
+        nodes = cover_shards({node: self.found[node] for node in rooms}, len(self.samples))
+        missing = set(range(len(self.samples))).difference(*(self.found[node] for node in nodes))
+        if missing:
+            name = self.names[min(missing)]
+            raise InvalidInput(
+                f"no node of the cluster with room for a worker has {name} in {self.told[0]}"
+                f" ({len(missing)} of {len(self.names)} shards are missing): add a node that has"
+                " it, or put the file on one; a run goes on from the last state"
+            )
+        if len(nodes) > most:
+            raise InvalidInput(
+                f"workers is {most}, and the shards lie on {len(nodes)} nodes, none of which has"
+                " those of another: allow as many"
+            )
+        others = [node for node, room in rooms.items() for _ in range(room - (node in nodes))]
+        wanted = Counter([*nodes, *others[: most - len(nodes)]])
+        kept = []
+        for actor in self.actors:
+            node = self.where.get(actor, "")
+            if actor in there and wanted[node] > 0:
+                wanted[node] -= 1
+                kept.append(actor)
+            else:
+                self.dismiss(actor)
+        for node in wanted.elements():
+            kept.append(self.begin(scheduling_strategy=self.capacity.on_node(node)))
+            self.where[kept[-1]] = node
+        self.actors = kept
+        self.runs = deal_out(self.samples, [self.found[self.where[actor]] for actor in kept])
 
     def is_there(self, actor: Any) -> bool:
         """Whether an actor has answered once."""
@@ -405,6 +507,7 @@ class RayCrew:
     def dismiss(self, actor: Any) -> None:
         """End an actor."""
         del self.greeted[actor]
+        self.where.pop(actor, None)
         with suppress(self.ray.exceptions.RayError):
             self.ray.kill(actor)
 
@@ -425,7 +528,7 @@ class RayCrew:
                 getattr(actors[at], method).remote(*told)
 
     def gather(
-        self, method: str, jobs: Callable[[list[range]], Mapping[int, tuple[Any, ...]]]
+        self, method: str, jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]]
     ) -> dict[int, Any]:
         """The answers of some; whoever is lost, all are asked once more."""
         while True:
@@ -489,6 +592,8 @@ class RayCrew:
             with suppress(self.ray.exceptions.RayError):
                 if not self.capacity.is_alive(self.ray.get(self.greeted[actor])):
                     why = NODE_DIED
+        elif actor in self.where and not self.capacity.is_alive(self.where[actor]):
+            why = NODE_DIED
         self.capacity.count_crash("shards", why, self.crashes)
         self.dismiss(actor)
         return Lost(f"a worker was lost, {why}")

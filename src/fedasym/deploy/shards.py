@@ -11,6 +11,7 @@ the same bits on one actor or on seven.
 from __future__ import annotations
 
 import os
+from bisect import bisect_left
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
@@ -24,7 +25,7 @@ from numpy.typing import NDArray
 
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, UnreadableFile
-from fedasym.core.runtime import Progress
+from fedasym.core.runtime import Progress, is_url
 from fedasym.data.federation import Federation
 from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, split_members
 from fedasym.deploy import Ray
@@ -56,22 +57,23 @@ BLOCKS = 28  # of those that an actor reads, what it holds at a time: benchmarks
 INDEX = 400  # bytes that an actor holds of each client of the federation, whose index it reads
 
 
-def fold_shards(nodes: Mapping[Node, Sum], first: int, last: int, shards: int) -> dict[Node, Sum]:
-    """Sum neighbours in a binary tree over all shards, as far as it lies in shards `first` to
-    `last` - 1: a sum of these in this order, whoever has which shards.
+def fold_shards(nodes: Mapping[Node, Sum], mine: Sequence[int], shards: int) -> dict[Node, Sum]:
+    """Sum neighbours in a binary tree over all shards, as far as it lies in some of them, in order:
+    a sum of these in this order, whoever has which shards.
 
     >>> ones = {(0, shard): (1.0, ()) for shard in range(5)}
-    >>> mine = fold_shards(ones, 0, 3, 5)
+    >>> mine = fold_shards(ones, range(3), 5)
     >>> {node: total for node, (total, _) in mine.items() if node[0]}
     {(1, 0): 2.0}
-    >>> fold_shards(mine, 0, 5, 5)
+    >>> fold_shards(mine, range(5), 5)
     {(3, 0): (5.0, ())}
     """
     found, level = dict(nodes), 0
     while 2**level < shards:
         for place in sorted({at // 2 for height, at in found if height == level}):
-            size = 2 ** (level + 1)
-            if first <= place * size and min((place + 1) * size, shards) <= last:
+            low = place * 2 ** (level + 1)
+            high = min(low + 2 ** (level + 1), shards)
+            if bisect_left(mine, high) - bisect_left(mine, low) == high - low:
                 children = [(level, 2 * place), (level, 2 * place + 1)]
                 pair = [found.pop(child) for child in children if child in found]
                 found[level + 1, place] = pair[0] if len(pair) == 1 else join_sums(*pair)
@@ -103,7 +105,7 @@ class StageSetting(NamedTuple):
 class CohortPart(NamedTuple):
     """The clients of a round that live in a run of shards, and those of the rounds about it."""
 
-    shards: range
+    shards: Sequence[int]  # in order
     token: int  # of the rounds that are planned at a time
     members: NDArray[np.intp]  # all their clients in these shards
     places: NDArray[np.intp]  # of the round's clients among them, for each its ...
@@ -139,7 +141,7 @@ class ShardKeeper:
         if __version__ != version:
             told = f"a node of the cluster has fedasym {__version__}, and the driver {version}"
             raise InvalidInput(f"{told}: install the same version on all nodes")
-        if not os.path.exists(folder):
+        if not is_url(folder) and not os.path.exists(folder):
             raise UnreadableFile(
                 f"{folder} is not there on a node of the cluster: all nodes must see the federation"
                 " under this path"
@@ -247,10 +249,7 @@ class ShardKeeper:
                 mine, at = sums[seed], (0, shard)
                 mine[at] = join_sums(mine[at], tuple(sent)) if at in mine else tuple(sent)
                 later.append(kept)
-        run = part.shards
-        folded = [
-            fold_shards(each, run.start, run.stop, len(self.federation.shards)) for each in sums
-        ]
+        folded = [fold_shards(each, part.shards, len(self.federation.shards)) for each in sums]
         return folded, jax.tree.map(lambda *leaves: np.concatenate(leaves), *later)
 
     def score(
@@ -297,7 +296,7 @@ def take_down(waiting: list[list[ScoredPart]], answers: list[list[ScoredPart]]) 
 class ShardCrew(Protocol):
     """Who keeps the shards of a federation: some, who may be replaced at any time."""
 
-    runs: list[range]  # of shards, for each of them
+    runs: Sequence[Sequence[int]]  # shards in order, for each of them
     say: Callable[[str], None]  # hears who was lost
 
     def settle(self) -> None:
@@ -310,7 +309,7 @@ class ShardCrew(Protocol):
         """Have some do something, without an answer."""
 
     def gather(
-        self, method: str, jobs: Callable[[list[range]], Mapping[int, tuple[Any, ...]]]
+        self, method: str, jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]]
     ) -> dict[int, Any]:
         """The answers of some; jobs: what each is told, given the runs as they are then."""
 
@@ -411,7 +410,7 @@ class ShardBackend:
         seeds, places = np.nonzero(shares)  # a private cohort may have free places
         order: dict[int, NDArray[np.intp]] = {}
 
-        def jobs(runs: list[range]) -> dict[int, tuple[Any, ...]]:
+        def jobs(runs: Sequence[Sequence[int]]) -> dict[int, tuple[Any, ...]]:
             order.clear()
             found = {}
             for run, mine in split_members(members, runs, self.keepers.shard_ends).items():
@@ -437,7 +436,7 @@ class ShardBackend:
             nodes = {
                 node: each for found, _ in answers.values() for node, each in found[seed].items()
             }
-            folded = [*fold_shards(nodes, 0, whole, whole).values()]
+            folded = [*fold_shards(nodes, range(whole), whole).values()]
             sums.append(
                 folded[0] if folded else jax.tree.map(lambda leaf, at=seed: leaf[at], nothing)
             )
@@ -492,10 +491,11 @@ def open_shards(settings: Ray, federation: ShardedFederation) -> Iterator[ShardK
     """The shards of a federation in the hands of actors on a cluster."""
     needed = BLOCKS * BLOCK_BYTES + INDEX * len(federation)
     with join_cluster(settings, 0):
-        told = (str(federation.folder.absolute()), federation.digest, __version__)
+        told = (federation.files.address, federation.digest, __version__)
         samples = [shard.samples for shard in federation.shards]
+        names = [] if federation.files.remote else [shard.path.name for shard in federation.shards]
         capacity = Capacity(settings, settings.memory_for(needed))
-        crew = RayCrew(capacity, ShardKeeper, told, samples)
+        crew = RayCrew(capacity, ShardKeeper, told, samples, names)
         try:
             yield ShardKeepers(federation, crew)
         finally:

@@ -493,7 +493,7 @@ def read_source(data: Data) -> Federation:
     if data.columns is not None:
         named["features"] = data.columns[0] if len(data.columns) == 1 else list(data.columns)
     told = {name: value for name, value in named.items() if value is not None}
-    return datasets.read(Path(data.file), seed=data.seed, **told)
+    return datasets.read(data.file, seed=data.seed, **told)
 
 
 def first_clients(federation: Federation, count: int | None) -> Federation:

@@ -13,7 +13,6 @@ from __future__ import annotations
 import io
 import json
 import os
-import re
 import secrets
 import shutil
 import tempfile
@@ -29,8 +28,16 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
-from fedasym.core.errors import InvalidInput, MissingPackage
-from fedasym.core.runtime import PART, explain_unwritable, replace_file, try_lock, write_text
+from fedasym.core.errors import InvalidInput
+from fedasym.core.runtime import (
+    PART,
+    explain_unwritable,
+    is_url,
+    open_store,
+    replace_file,
+    try_lock,
+    write_text,
+)
 from fedasym.experiments import plan
 from fedasym.experiments.fields import Record, read_record
 from fedasym.experiments.pieces import Damaged, Finished, join_rows, read_piece, write_piece
@@ -245,18 +252,6 @@ class RunFolder:
             return False
 
 
-URL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*(://|::)")
-
-
-def is_url(path: str | Path) -> bool:
-    """Whether a run folder is named by a URL.
-
-    >>> is_url("s3://bucket/run"), is_url("runs/mine"), is_url("C:/runs")
-    (True, False, False)
-    """
-    return isinstance(path, str) and URL.match(path) is not None
-
-
 def kind_of(path: str | Path) -> type[RunFolder]:
     """The class of a run folder, by how it is named."""
     return RemoteFolder if is_url(path) else RunFolder
@@ -326,19 +321,6 @@ class RemoteFolder(RunFolder):
             self.system.makedirs(f"{self.root}/{name}".rpartition("/")[0], exist_ok=True)
             self.system.put_file(str(self.path / name), fresh)
             self.system.mv(fresh, f"{self.root}/{name}")
-
-
-def open_store(url: str) -> tuple[Any, str]:
-    """The file system of a URL, and the path on it."""
-    try:
-        import fsspec
-    except ImportError:
-        raise MissingPackage(f"{url!r} needs fsspec: pip install 'fedasym[remote]'") from None
-    try:
-        system, root = fsspec.url_to_fs(url)
-    except ImportError as reason:
-        raise MissingPackage(f"{url!r} needs one more package: {reason}") from None
-    return system, root.rstrip("/")
 
 
 @contextmanager

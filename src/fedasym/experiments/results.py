@@ -16,10 +16,10 @@ import polars as pl
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import Array, TextTable, html_tables, json_value
-from fedasym.core.runtime import write_file
+from fedasym.core.runtime import is_url, write_file
 from fedasym.experiments import describe_numbers, plan, tables
 from fedasym.experiments.fields import Record, combinations
-from fedasym.experiments.folder import DAMAGED, RunFolder, is_url, kind_of
+from fedasym.experiments.folder import DAMAGED, RunFolder, kind_of
 from fedasym.experiments.pieces import Damaged, Finished
 from fedasym.experiments.plan import (
     GAINS,

@@ -14,7 +14,7 @@ import polars as pl
 from fedasym.algorithms.registry import ALGORITHMS, describe_brought, remember_brought
 from fedasym.core.errors import InvalidInput
 from fedasym.core.numbers import columns
-from fedasym.core.runtime import is_broken, write_text
+from fedasym.core.runtime import is_broken, is_url, write_text
 from fedasym.experiments import plan
 from fedasym.experiments.fields import TUNED, Record, combinations, read_record
 from fedasym.experiments.folder import (
@@ -22,7 +22,6 @@ from fedasym.experiments.folder import (
     EXPERIMENT,
     RunFolder,
     is_run,
-    is_url,
     mirror_folder,
     wanted_pieces,
 )

@@ -103,7 +103,7 @@ class Compiler:
 
     def close(self) -> None:
         """What has not begun by now is not needed."""
-        self.pool.shutdown(wait=False, cancel_futures=True)
+        self.pool.shutdown(cancel_futures=True)
 
 
 class Memory(NamedTuple):
