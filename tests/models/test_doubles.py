@@ -169,6 +169,37 @@ def test_draws_test_on_so_many_samples_that_luck_is_small(double, monkeypatch):
     assert {2 * clients * held for clients, held in drawn} == {4000}
 
 
+def test_held_out_samples_vary_along_their_class_s_directions_where_they_have_a_law_of_their_own():
+    """Products of a training and of a held-out sample of one class, across the class means, are as
+    much larger than those of two classes as they are in the clients themselves.
+    """
+    rng = np.random.default_rng(5)
+    classes, q, m, n = 6, 60, 20, 60
+    codes, owner = rng.integers(classes, size=m * n), np.repeat(np.arange(m), n)
+    split = np.tile(np.repeat([0, 1, 2], [n - 30, 15, 15]), m)
+    along = rng.standard_normal((classes, 5, q))[codes]
+    x = np.sqrt(0.6) * rng.standard_normal((m * n, q))
+    x += np.sqrt(0.4 / 5) * np.einsum("nf,nfq->nq", rng.standard_normal((m * n, 5)), along)
+    x *= np.where(split == 0, 0.7, 1.0)[:, None] * np.geomspace(0.5, 2, q)
+    x += 3 * rng.standard_normal((classes, q))[codes]
+    real = fa.Federation.from_arrays(x, codes, owner, split=split, classes=classes)
+    double = fa.resemble(real)
+    assert double.laws.distinct
+    assert double.laws.class_shape
+
+    def how_much_larger(federation):
+        laws = double.laws
+        z = ((federation.features - laws.mean) @ laws.turn)[:, laws.rank :]
+        train = federation.split == 0
+        squares = (z[~train] @ z[train].T) ** 2
+        alike = federation.labels[~train][:, None] == federation.labels[train]
+        return squares[alike].mean() / squares[~alike].mean()
+
+    ours = how_much_larger(real)
+    assert ours > 1.5
+    assert how_much_larger(double.draw(seed=1)) == pytest.approx(ours, rel=0.25)
+
+
 @pytest.mark.parametrize(("of_class", "of_cell"), [(0, 0), (6, 0), (0, 4), (6, 4)])
 def test_shapes_of_classes_and_of_clients_classes_are_told_apart(of_class, of_cell):
     """Samples of which a share of 0.4 lies in so many random directions of their own."""
