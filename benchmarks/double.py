@@ -7,12 +7,13 @@ cifar100_features/features_100_clients.npz), or a .safetensors or .npz file of f
 (window_features.py makes them of text). The laws were developed on these two. Held back were
 other_digits, other writers and other random features; other_cifar100, clients of
 features_600_clients.npz, another network; and all text.
-Tables: accuracies of every algorithm (exact least-squares heads; means over clients) on real
-clients of the whole size, beside those on clients drawn from a double that was fitted to half of
-each client's samples, or to a quarter of the clients; Dirichlet 0.1 and 1 re-partitions of the
-pool, each foretold from the other; estimated alpha over 20 draws; time and memory of `resemble`;
-levels by least squares and by the logistic loss; training on real clients and on drawn ones
-(train), and beside what the advisor foresees (foreseen); --few: small grids, for two cores.
+Tables: accuracies of every algorithm (exact least-squares heads on held-out samples, means over
+clients) on real clients of the whole size, beside those on clients drawn from a double that was
+fitted to half of each client's samples, or to a quarter of the clients; Dirichlet 0.1 and 1
+re-partitions of the pool, each foretold from the other; estimated alpha over 20 draws; time and
+memory of `resemble`; levels by least squares and by the logistic loss; training on real clients and
+on drawn ones (train), and beside what the advisor foresees (foreseen); --few: small grids, for two
+cores.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ from fedasym.advisor.crosscheck import foresee_accuracies
 from fedasym.algorithms import PAPER, find
 from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut
 from fedasym.models.laws import ShareLaw
-from fedasym.models.what_if import score_clients
+from fedasym.models.what_if import board_of
 
 NAMES = [name for name in PAPER if name != "local"]
 ALGORITHMS = [find(name) for name in NAMES]
@@ -133,19 +134,28 @@ def select_rows(federation: fa.Federation, kept: np.ndarray) -> fa.Federation:
     )
 
 
-def halve_clients(federation: fa.Federation, seed: int) -> fa.Federation:
-    """Half of each client's samples of each split."""
-    order = np.random.default_rng(seed).permutation(len(federation.owner))
+def halve_clients(federation: fa.Federation, part: int) -> fa.Federation:
+    """Half of each client's samples of each split: one of two that are the whole together."""
+    order = np.random.default_rng(part // 2).permutation(len(federation.owner))
     key = federation.owner[order] * 3 + federation.split[order]
     sorted_ = order[np.argsort(key, kind="stable")]
-    return select_rows(federation, np.sort(sorted_[::2]))
+    return select_rows(federation, np.sort(sorted_[part % 2 :: 2]))
 
 
-def quarter_clients(federation: fa.Federation, seed: int) -> fa.Federation:
-    """A quarter of the clients."""
-    m = len(federation)
-    chosen = np.random.default_rng(seed).permutation(m)[: max(m // 4, 5)]
-    return select_rows(federation, np.isin(federation.owner, chosen))
+def quarter_clients(federation: fa.Federation, part: int) -> fa.Federation:
+    """A quarter of the clients: one of four that are the whole together, so that who is in it is no
+    luck of the mean over these.
+    """
+    order = np.random.default_rng(part // 4).permutation(len(federation))
+    return select_rows(federation, np.isin(federation.owner, order[part % 4 :: 4]))
+
+
+def measure(federation: fa.Federation) -> np.ndarray:
+    """Mean accuracies over real clients on all held-out samples, of which each half chooses the
+    settings for the other: tens of test samples a client leave a point or two to luck.
+    """
+    board = board_of(federation)
+    return np.array([float(np.nanmean(board.score_halves(each))) for each in ALGORITHMS])
 
 
 def foretell(double, quantity: str, value: float, seed: int) -> np.ndarray:
@@ -173,11 +183,11 @@ def print_table(
         )
 
 
-def parts_table(name: str, federation: fa.Federation, seeds: int, forms: list[str]) -> None:
+def parts_table(name: str, federation: fa.Federation, count: int, forms: list[str]) -> None:
     """Half of each client's samples, and a quarter of the clients, foretell the whole; beside them
-    what the part measures itself, by the same heads. Means over several random parts.
+    what the part measures itself, by the same heads. Means over so many parts.
     """
-    truth = score_clients(federation, ALGORITHMS)
+    truth = measure(federation)
     size = int(np.median(federation.counts("train")))
     rows: dict[str, list[np.ndarray]] = {}
     spent = {"resemble": 0.0, "measure": 0.0, "foretell": 0.0}
@@ -186,55 +196,68 @@ def parts_table(name: str, federation: fa.Federation, seeds: int, forms: list[st
         ("a quarter", quarter_clients, "clients", len(federation)),
     )
     for part, take, quantity, value in parts:
-        for seed in range(seeds):
-            fitted = take(federation, seed)
+        for each in range(count):
+            fitted = take(federation, each)
             start = time.process_time()
-            rows.setdefault(f"{part}, itself", []).append(score_clients(fitted, ALGORITHMS))
+            rows.setdefault(f"{part}, itself", []).append(measure(fitted))
             spent["measure"] += time.process_time() - start
             for form in forms:
                 start = time.process_time()
                 double = fa.resemble(fitted, coordinates=form)
                 spent["resemble"] += time.process_time() - start
                 start = time.process_time()
-                found = foretell(double, quantity, value, seed)
+                found = foretell(double, quantity, value, each)
                 spent["foretell"] += time.process_time() - start
                 rows.setdefault(f"{part}, {form}", []).append(found)
     means = {key: np.mean(values, axis=0) for key, values in rows.items()}
-    title = f"{name}: {len(federation)} clients of about {size}; means over {seeds} parts"
+    title = f"{name}: {len(federation)} clients of about {size}; means over {count} parts"
     print_table(title, means, truth)
     for key, values in rows.items():
         off = np.abs(np.array(values) - truth)
         print(
             f"{key}: single parts are off by {100 * off.mean():.2f}, at most {100 * off.max():.2f}"
         )
-    count = 2 * seeds
+    for key in spent:
+        spent[key] /= 2 * count * (1 if key == "measure" else max(len(forms), 1))
     print(
-        f"seconds of a processor: {spent['measure'] / count:.1f} to measure a part,"
-        f" {spent['resemble'] / count / max(len(forms), 1):.1f} for a double of it,"
-        f" {spent['foretell'] / count / max(len(forms), 1):.1f} to foretell the whole",
+        f"seconds of a processor: {spent['measure']:.1f} to measure a part,"
+        f" {spent['resemble']:.1f} for a double of it, {spent['foretell']:.1f} to foretell the"
+        " whole",
         flush=True,
     )
 
 
-def dirichlet_table(name: str, federation: fa.Federation, seed: int, forms: list[str]) -> None:
-    """A pool dealt out by Dirichlet 0.1 and by 1, each foretold from the other."""
+def dirichlet_table(name: str, federation: fa.Federation, count: int, forms: list[str]) -> None:
+    """A pool dealt out by Dirichlet 0.1 and by 1, each foretold from the other. Means over so many
+    deals: a single one has few test samples, and who gets which is its luck.
+    """
     size = int(np.median(np.diff(federation.starts)))
     clients = min(len(federation), 60)
-    dealt = {
-        alpha: fa.datasets.partition(
-            federation, alpha=alpha, clients=clients, samples=size, seed=seed
-        )
-        for alpha in (0.1, 1.0)
-    }
     for alpha, other in ((0.1, 1.0), (1.0, 0.1)):
-        truth = score_clients(dealt[alpha], ALGORITHMS)
-        rows = {}
-        for form in forms:
-            double = fa.resemble(dealt[other], coordinates=form)
-            rows[f"from {other:g}, {form}"] = foretell(double, "alpha", alpha, seed)
-            label = double.card.label
-            print(f"{name}: alpha {other:g} estimated as {label}", flush=True)
-        print_table(f"{name}: Dirichlet {alpha:g}, {clients} clients", rows, truth)
+        truth = []
+        rows: dict[str, list[np.ndarray]] = {f"from {other:g}, {form}": [] for form in forms}
+        for seed in range(count):
+            real, fitted = (
+                fa.datasets.partition(
+                    federation, alpha=each, clients=clients, samples=size, seed=seed
+                )
+                for each in (alpha, other)
+            )
+            truth.append(measure(real))
+            for form in forms:
+                double = fa.resemble(fitted, coordinates=form)
+                rows[f"from {other:g}, {form}"].append(foretell(double, "alpha", alpha, seed))
+            print(f"{name}: alpha {other:g} estimated as {double.card.label}", flush=True)
+        title = f"{name}: Dirichlet {alpha:g}, {clients} clients; means over {count} deals"
+        means = {key: np.mean(values, axis=0) for key, values in rows.items()}
+        print_table(title, means, np.mean(truth, axis=0))
+        apart = np.std(truth, axis=0, ddof=1).mean() if count > 1 else np.nan
+        for key, values in rows.items():
+            off = np.abs(np.array(values) - truth)
+            print(
+                f"{key}: single deals are off by {100 * off.mean():.2f}, at most"
+                f" {100 * off.max():.2f}; real ones differ by {100 * apart:.2f} among themselves"
+            )
 
 
 def alpha_table(draws: int = 20) -> None:
@@ -335,7 +358,7 @@ def main() -> None:
     parser.add_argument("data", nargs="*")
     parser.add_argument("--clients", type=int, default=100)
     parser.add_argument("--seed", type=int, default=0)
-    parser.add_argument("--seeds", type=int, default=3)
+    parser.add_argument("--parts", type=int, default=4, help="and deals")
     parser.add_argument("--forms", nargs="*", default=["resampled", "mixtures"])
     parser.add_argument("--table", nargs="*", default=["parts", "dirichlet", "alpha", "speed"])
     parser.add_argument("--few", action="store_true", help="train less, for two cores")
@@ -351,9 +374,9 @@ def main() -> None:
             loaders[name](options.clients) if name in loaders else load_file(name, options.clients)
         )
         if "parts" in options.table:
-            parts_table(name, federation, options.seeds, options.forms)
+            parts_table(name, federation, options.parts, options.forms)
         if "dirichlet" in options.table:
-            dirichlet_table(name, federation, options.seed, options.forms)
+            dirichlet_table(name, federation, options.parts, options.forms)
         if "levels" in options.table:
             levels_table(name, federation)
         if "train" in options.table:

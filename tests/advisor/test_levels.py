@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
+from fedasym.advisor.class_estimates import look_at_clients
 from fedasym.advisor.crosscheck import clear_difference, foresee_accuracies, logistic_levels
 from fedasym.advisor.data import read_classes
 from fedasym.algorithms import PAPER
@@ -78,3 +79,50 @@ def test_maml_and_pfedme_are_foreseen_where_samples_are_held_out():
         assert found[name].theory is None
         assert found[name].samples == pytest.approx(score, abs=0.04)  # validation and test differ
         assert found[name].trusted == pytest.approx(found["rtfa"].trusted, abs=0.05)
+
+
+def drifted(test, seed=2):
+    """Clients whose labels follow weights of their own; those of test samples have moved on.
+
+    test: of each client, beside 40 samples to train on and 20 for validation.
+    """
+    rng = np.random.default_rng(seed)
+    parts = []
+    for client in range(30):
+        w = rng.standard_normal(6)
+        moved = 0.5 * w + np.sqrt(0.75) * rng.standard_normal(6)
+        for split, (count, weights) in enumerate(((40, w), (20, w), (test, moved))):
+            x = rng.standard_normal((count, 6))
+            y = (x @ weights + 0.3 * rng.standard_normal(count) > 0).astype(int)
+            parts.append((x, y, np.full(count, client), np.full(count, split)))
+    x, y, owner, split = (np.concatenate(each) for each in zip(*parts, strict=True))
+    return fa.Federation.from_arrays(x, y, owner, split=split, classes=2)
+
+
+def test_levels_are_those_of_test_samples_where_clients_have_moved_on():
+    """Samples for validation are of the same time as those for training, and easier."""
+    federation = drifted(test=20)
+    told = foresee_accuracies(federation)["local_ridge"].trusted
+    measured = score_clients(federation, [PAPER["local_ridge"]])[0]
+    assert told == pytest.approx(measured, abs=0.015)
+    easier = fa.Federation.from_arrays(
+        federation.features,
+        federation.labels,
+        federation.owner,
+        split=np.where(federation.split == 1, 2, np.where(federation.split == 2, 1, 0)),
+        classes=2,
+    )
+    assert foresee_accuracies(easier)["local_ridge"].trusted > told + 0.15
+
+
+def test_with_few_test_samples_levels_are_of_validation_ones_too():
+    """90 test samples in all say little: 20 of validation a client, and 3 for test, say more."""
+    federation = drifted(test=3)
+    seen = look_at_clients(read_classes(federation))
+    assert seen.probes.alone_test.count.tolist() == [3] * 30
+    assert seen.probes.levels(alone=True) is seen.probes.alone_held
+    many = look_at_clients(read_classes(drifted(test=20))).probes
+    assert many.levels(alone=True) is many.alone_test
+    rows = (many.alone_held.right, many.alone_test.right)
+    validation = 2 * rows[0] - rows[1]  # as many of both
+    assert validation.mean(0).max() > rows[1].mean(0).max() + 0.15

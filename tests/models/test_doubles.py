@@ -129,6 +129,77 @@ def test_samples_hardly_more_than_features_show_no_shift_that_is_not_there():
     assert not card.feature.is_clear
 
 
+def test_means_of_common_classes_are_as_long_as_they_are_where_others_are_rare():
+    """Noise is taken off each class by its own number of samples: rare ones have so much of it that
+    its mean over classes would halve the means of common ones, and no calibration makes up for it.
+    """
+    rng = np.random.default_rng(7)
+    classes, d, clients, samples = 30, 80, 12, 60
+    shares = np.r_[np.full(5, 0.18), np.full(25, 0.1 / 25)]
+    centres = 0.5 * rng.standard_normal((classes, d))
+    codes = rng.choice(classes, clients * samples, p=shares)
+    x = centres[codes] + rng.standard_normal((len(codes), d))
+    split = np.tile(np.repeat([0, 1, 2], [samples - 20, 10, 10]), clients)
+    owner = np.repeat(np.arange(clients), samples)
+    laws = fa.resemble(
+        fa.Federation.from_arrays(x, codes, owner, split=split, classes=classes)
+    ).laws
+    back = (laws.means @ np.linalg.inv(laws.turn) + laws.mean)[:5]
+    apart, true = (
+        np.linalg.norm(each[:, None] - each, axis=2)[np.triu_indices(5, 1)]
+        for each in (back, centres[:5])
+    )
+    assert apart.mean() == pytest.approx(true.mean(), rel=0.1)
+
+
+def test_draws_test_on_so_many_samples_that_luck_is_small(double, monkeypatch):
+    """Of few clients more samples each, where they are scored and where scales are chosen."""
+    drawn = []
+    draw = type(double).draw
+
+    def watch(self, *args, **told):
+        drawn.append((told.get("clients", len(self.sizes)), told["held"]))
+        return draw(self, *args, **told)
+
+    monkeypatch.setattr(type(double), "draw", watch)
+    fa.what_if(double, {"clients": [10, 400]}, ["fedavg"], draws=1)
+    assert drawn[:2] == [(10.0, 400), (400.0, 20)]
+    drawn.clear()
+    calibrate(replace(double, sizes=double.sizes[:20], counts=double.counts[:20]))
+    assert {2 * clients * held for clients, held in drawn} == {4000}
+
+
+def test_held_out_samples_vary_along_their_class_s_directions_where_they_have_a_law_of_their_own():
+    """Products of a training and of a held-out sample of one class, across the class means, are as
+    much larger than those of two classes as they are in the clients themselves.
+    """
+    rng = np.random.default_rng(5)
+    classes, q, m, n = 6, 60, 20, 60
+    codes, owner = rng.integers(classes, size=m * n), np.repeat(np.arange(m), n)
+    split = np.tile(np.repeat([0, 1, 2], [n - 30, 15, 15]), m)
+    along = rng.standard_normal((classes, 5, q))[codes]
+    x = np.sqrt(0.6) * rng.standard_normal((m * n, q))
+    x += np.sqrt(0.4 / 5) * np.einsum("nf,nfq->nq", rng.standard_normal((m * n, 5)), along)
+    x *= np.where(split == 0, 0.7, 1.0)[:, None] * np.geomspace(0.5, 2, q)
+    x += 3 * rng.standard_normal((classes, q))[codes]
+    real = fa.Federation.from_arrays(x, codes, owner, split=split, classes=classes)
+    double = fa.resemble(real)
+    assert double.laws.distinct
+    assert double.laws.class_shape
+
+    def how_much_larger(federation):
+        laws = double.laws
+        z = ((federation.features - laws.mean) @ laws.turn)[:, laws.rank :]
+        train = federation.split == 0
+        squares = (z[~train] @ z[train].T) ** 2
+        alike = federation.labels[~train][:, None] == federation.labels[train]
+        return squares[alike].mean() / squares[~alike].mean()
+
+    ours = how_much_larger(real)
+    assert ours > 1.5
+    assert how_much_larger(double.draw(seed=1)) == pytest.approx(ours, rel=0.25)
+
+
 @pytest.mark.parametrize(("of_class", "of_cell"), [(0, 0), (6, 0), (0, 4), (6, 4)])
 def test_shapes_of_classes_and_of_clients_classes_are_told_apart(of_class, of_cell):
     """Samples of which a share of 0.4 lies in so many random directions of their own."""

@@ -489,7 +489,7 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
         others = shared.without(client)
         held = data.held(place)
         held_counts.append(np.bincount(held[1].astype(int), minlength=classes.count))
-        probing.add(client, codes, held, others)
+        probing.add(client, codes, held, others, data.tested(place))
         shifting.add(client, codes, held, others)
     probes = probing.finish()
     energy = float(np.trace(shared.covariance))

@@ -8,7 +8,9 @@ X_j'X_j and X S_{-i}^{-1} = (I - H)^{-1} X S^{-1}.
 Probes are least-squares classifiers in closed form, without a model of how clients differ: around
 the others' model, a client's ridge fit with ratio c = ridge x n leaves of a sample that is itself
 left out e_j/(1 - h_j), with e = (I - A) about and A = U diag(x/(x+c)) U': no fit is made twice.
-Held-out samples are predicted as they stand. Accuracies are means over clients.
+Held-out samples are predicted as they stand. Accuracies are means over clients. Levels are those of
+test samples, where there are enough: validation samples are often drawn from among training ones,
+and where samples come in time, as text does, what a client learns of these serves later ones less.
 
 Profiles say how the shared optimum and the displacements lie over the eigenvalues of the features,
 where samples tell (N >= 8 d). Along the pooled covariance's axes V, in groups g of neighbouring
@@ -40,6 +42,7 @@ SOFT_RIDGE = 5.0
 SHARED_ROOM = 1.5  # samples per unknown from which a shared model is fitted without a ridge
 PROBE_RATIOS = 15
 MANY_HOLDING = 4  # clients with held-out samples, which are then measured on
+LEAST_TESTED = 200  # test samples of all clients; with fewer, levels are of validation ones too
 PROBE_ROWS = 400  # samples of a client that are predicted, evenly spread: more would say the same
 # ratios from the samples' own scale over this to the scale times this; the last is infinite
 RATIO_SPAN = 1e3
@@ -195,13 +198,17 @@ class AccuracyCurve:
 
 @dataclass(frozen=True, eq=False)
 class Probes:
-    """Accuracies along `ratios` about the others' model and about 0: left out and held out."""
+    """Accuracies along `ratios` about the others' model and about 0: left out, held out, and on the
+    test samples among these (None: which these are is not known).
+    """
 
     ratios: Array
     shared: AccuracyCurve
     alone: AccuracyCurve
     shared_held: AccuracyCurve
     alone_held: AccuracyCurve
+    shared_test: AccuracyCurve | None = None
+    alone_test: AccuracyCurve | None = None
 
     @property
     def holds(self) -> bool:
@@ -213,6 +220,13 @@ class Probes:
         if self.holds:
             return self.alone_held if alone else self.shared_held
         return self.alone if alone else self.shared
+
+    def levels(self, alone: bool) -> AccuracyCurve:
+        """What levels are read from: test samples, where there are enough; else as measured."""
+        curve = self.alone_test if alone else self.shared_test
+        if curve is None or curve.count.sum() < LEAST_TESTED or len(curve.used) < MANY_HOLDING:
+            return self.measured(alone)
+        return curve
 
     def nearest(self, ratio: float) -> int:
         """The place of a ratio on the grid."""
@@ -236,20 +250,38 @@ class ProbeRecorder:
         self.classes, self.ratios = classes, ratios
         self.kept: list[list[Array]] = [[], [], [], []]
         self.counts: list[tuple[int, int]] = []
+        self.test_kept: list[list[Array]] = [[], []]
+        self.test_counts: list[int] = []
 
     def add(
-        self, client: ClientView, codes: Array, held: tuple[Array, Array], others: Array
+        self,
+        client: ClientView,
+        codes: Array,
+        held: tuple[Array, Array],
+        others: Array,
+        tested: NDArray[np.bool_] | None = None,
     ) -> None:
-        """One client more, and the model of the others."""
+        """One client more, and the model of the others. tested: which held-out samples are for
+        test.
+        """
         self.kept[0].append(self.left_out(client, client.about, codes))
         self.kept[1].append(self.left_out(client, client.labels, codes))
         rows = spread_places(len(held[1]), PROBE_ROWS)
         X, answers = (part[rows] for part in held)
-        self.kept[2].append(self.held(client, client.about, X, X @ others, answers))
-        self.kept[3].append(
-            self.held(client, client.labels, X, np.zeros((len(X), client.labels.shape[1])), answers)
-        )
+        test = np.zeros(len(rows), bool) if tested is None else tested[rows]
+        nothing = np.zeros((len(X), client.labels.shape[1]))
+        for place, (about, start) in enumerate(
+            ((client.about, X @ others), (client.labels, nothing))
+        ):
+            hits = self.held(client, about, X, start, answers)
+            for kept, chosen in (
+                (self.kept[2 + place], hits),
+                (self.test_kept[place], hits[:, test]),
+            ):
+                none = np.full(self.ratios.size, np.nan)
+                kept.append(chosen.mean(1) if chosen.size else none)
         self.counts.append((min(len(codes), PROBE_ROWS), len(answers)))
+        self.test_counts.append(int(test.sum()))
 
     def left_out(self, client: ClientView, about: Array, codes: Array) -> Array:
         """Right answers on the client's own samples, each predicted without itself."""
@@ -267,24 +299,23 @@ class ProbeRecorder:
         return np.array(right)
 
     def held(self, client: ClientView, about: Array, X: Array, start: Array, codes: Array) -> Array:
-        """Right answers on held-out samples."""
-        if not len(codes):
-            return np.full(self.ratios.size, np.nan)
+        """Whether answers on held-out samples are right, (ratios, samples)."""
         along, across = client.U.T @ about, (X @ client.X.T) @ client.U
-        right = []
-        for c in self.ratios:
+        right = np.empty((self.ratios.size, len(codes)))
+        for place, c in enumerate(self.ratios):
             weight = 1 / (client.x + c) if np.isfinite(c) else np.zeros_like(client.x)
-            right.append(
-                np.mean(self.classes.guess(start + across @ (weight[:, None] * along)) == codes)
-            )
-        return np.array(right)
+            right[place] = self.classes.guess(start + across @ (weight[:, None] * along)) == codes
+        return right
 
     def finish(self) -> Probes:
         """What all of them said."""
         own, out = np.array(self.counts).T
+        test = np.array(self.test_counts)
         curves = [
             AccuracyCurve(np.array(rows), count)
-            for rows, count in zip(self.kept, (own, own, out, out), strict=True)
+            for rows, count in zip(
+                (*self.kept, *self.test_kept), (own, own, out, out, test, test), strict=True
+            )
         ]
         return Probes(self.ratios, *curves)
 

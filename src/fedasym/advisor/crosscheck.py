@@ -354,7 +354,7 @@ def compare_accuracies(
     for name, place in best_ratios(probes).items():
         alone = PAPER[name].shares_nothing
         row = table[name]
-        right, spread = probes.measured(alone).at(place)
+        right, spread = probes.levels(alone).at(place)
         ratio = float(probes.ratios[place])
         kinds = zip(sizes.aspects.tolist(), sizes.kinds.samples.tolist(), strict=True)
         by_kind = [probe_accuracy(world, g, ratio / n, error, alone=alone) for g, n in kinds]

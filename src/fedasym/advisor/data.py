@@ -14,7 +14,7 @@ from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.samples import TASKS, read_label_array
 from fedasym.data.shards import ShardedFederation
-from fedasym.data.splits import TRAIN
+from fedasym.data.splits import TEST, TRAIN
 from fedasym.exact.clients import (
     check_rows,
     group_rows,
@@ -31,13 +31,17 @@ Codes = NDArray[np.intp]
 
 @dataclass(frozen=True, eq=False)
 class AdvisedClient:
-    """One client: where its rows are in `features` and `labels`; they are copied only in use."""
+    """One client: where its rows are in `features` and `labels`; they are copied only in use.
+
+    held: those that it does not train on; test: those of them that are not for validation.
+    """
 
     name: Hashable
     features: NDArray[Any]
     labels: NDArray[Any]
     train: NDArray[np.intp]
     held: NDArray[np.intp]
+    test: NDArray[np.intp]
 
 
 class DiskParts(Sequence[AdvisedClient]):
@@ -166,6 +170,11 @@ class ClientData:
             taken -= self.means(place)
         return taken[:, :-1], taken[:, -1]
 
+    def tested(self, place: int) -> NDArray[np.bool_]:
+        """Which of one client's held-out samples are for test."""
+        part = self.parts[place]
+        return np.isin(part.held, part.test)
+
     def means(self, place: int) -> Array:
         """One client's mean features and mean label, of its training samples."""
         part = self.parts[place]
@@ -266,7 +275,7 @@ def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[Advi
     if is_per_client(X):
         each = iterate_clients(X, y, clients)
         return [
-            AdvisedClient(name, rows, values, np.arange(len(rows)), none)
+            AdvisedClient(name, rows, values, np.arange(len(rows)), none, none)
             for name, rows, values in each
         ]
     if clients is None:
@@ -276,7 +285,7 @@ def array_parts(X: Any, y: Any, clients: Iterable[Hashable] | None) -> list[Advi
     if len(labels) != len(rows):
         next(iter(group_rows(rows, values, labels)))  # says what is wrong
     return [
-        AdvisedClient(name, rows, values, np.array(where), none)
+        AdvisedClient(name, rows, values, np.array(where), none, none)
         for name, where in places_of(labels).items()
     ]
 
@@ -467,14 +476,14 @@ def position_parts(federation: Federation) -> list[AdvisedClient]:
     real = (
         np.ones(labels.size, dtype=bool) if federation.mask is None else federation.mask.reshape(-1)
     )
-    training = np.repeat(federation.split == TRAIN, width)
+    split = np.repeat(federation.split, width)
     parts = []
     for place, name in enumerate(federation.clients):
         rows = np.arange(width * federation.starts[place], width * federation.starts[place + 1])
         rows = rows[real[rows]]
-        parts.append(
-            AdvisedClient(name, features, labels, rows[training[rows]], rows[~training[rows]])
-        )
+        here = split[rows]
+        own = rows[here == TRAIN], rows[here != TRAIN], rows[here == TEST]
+        parts.append(AdvisedClient(name, features, labels, *own))
     return parts
 
 

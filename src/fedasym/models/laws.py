@@ -73,6 +73,19 @@ def factor_covariance(S: Array, trace: float | None = None) -> Array:
     return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
 
 
+def root_covariance(S: Array) -> Array:
+    """The symmetric root of the same covariance, which leaves directions where they are: two laws
+    that are alike move the same numbers alike.
+
+    >>> S = np.array([[2.0, 1.0], [1.0, 2.0]])
+    >>> R = root_covariance(S)
+    >>> np.allclose(R @ R, S), np.allclose(R, R.T)
+    (True, True)
+    """
+    L = factor_covariance(S)
+    return np.asarray((L / np.linalg.norm(L, axis=0)) @ L.T)
+
+
 @dataclass(frozen=True, eq=False)
 class ShareLaw:
     """Class shares Dirichlet(total * base); alpha = total / classes is that of a symmetric law.
@@ -149,7 +162,8 @@ class CoordinateLaw:
 
     confusion: (K, K) shares of k. pull: rho. blend: u, v. right, wrong: factors of the coordinates'
     covariance where k = c, and else. slope: (r, d - r) of the rest on the coordinates' residual.
-    rest: a factor of what is left. residuals, codes: coordinates less the class mean, and their
+    rest: the symmetric root of the covariance of what is left, by which a class has its directions
+    in training as in held-out samples. residuals, codes: coordinates less the class mean, and their
     classes, where they are resampled.
     """
 
@@ -307,7 +321,7 @@ def regress_rest(scatter: Array, rank: int, samples: float) -> tuple[Array, Arra
     left = scatter[rank:, rank:] - taken - taken.T + slope.T @ base @ slope
     S = (1 - SHRINKAGE) * left / max(samples, 1.0)
     S[np.diag_indices(more)] += SHRINKAGE / (1 - SHRINKAGE) * np.trace(S) / more
-    return slope, factor_covariance(S)
+    return slope, root_covariance(S)
 
 
 def smooth_confusions(counts: Array, means: Array, errors: float) -> Array:
