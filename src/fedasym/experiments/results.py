@@ -20,7 +20,7 @@ from fedasym.core.runtime import is_url, write_file
 from fedasym.experiments import describe_numbers, plan, tables
 from fedasym.experiments.fields import Record, combinations
 from fedasym.experiments.folder import DAMAGED, RunFolder, kind_of
-from fedasym.experiments.pieces import Damaged, Finished
+from fedasym.experiments.pieces import Damaged, Finished, join_rows
 from fedasym.experiments.plan import (
     GAINS,
     SEEDS,
@@ -363,11 +363,11 @@ class Results(Result):
         task = data.task
         reader = RunReader(run, data)
         found = reader.read_finished(plan.tuning(experiment))
-        rows = None if reader.missing else tables.join_rows(found, TUNING, task)
+        rows = None if reader.missing else join_rows(found, TUNING, task)
         tuned = {} if rows is None else chosen_settings(experiment, rows, task)
         pieces = plan.trials(experiment, tuned)
         by_stage = {
-            stage: tables.join_rows(
+            stage: join_rows(
                 reader.read_finished([piece for piece in pieces if piece.stage == stage]),
                 stage,
                 task,
