@@ -1555,7 +1555,8 @@ def reproduction(folder: Path) -> None:
         with tempfile.TemporaryDirectory() as aside:
             draw_figures(results, aside, curves_of(tables.name))
             for name in ("seeds", "splits"):
-                shutil.copy(Path(aside, f"{name}.png"), folder / f"{tables.name}-{name}.png")
+                if (drawn := Path(aside, f"{name}.png")).exists():
+                    shutil.copy(drawn, folder / f"{tables.name}-{name}.png")
 
 
 def gallery(page: Path, folder: Path) -> None:
