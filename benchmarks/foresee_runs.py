@@ -46,7 +46,9 @@ def main() -> None:
         measured = {row["algorithm"]: row for row in results.table()}
         for algorithm, value in found.advised.items():
             theory = found.theory.get(algorithm)
-            print(f"  {algorithm:<14}{100 * value:>8.2f}", "" if theory is None else f"{theory:.4f}")
+            print(
+                f"  {algorithm:<14}{100 * value:>8.2f}", "" if theory is None else f"{theory:.4f}"
+            )
         print(*(f"  {name}: {row['accuracy']:.4f}" for name, row in measured.items()))
 
 
