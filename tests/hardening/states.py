@@ -20,7 +20,7 @@ import polars as pl
 
 import fedasym as fa
 from fedasym.core.runtime import SEAL, SEAL_SIZE
-from fedasym.experiments import folder as run_files
+from fedasym.experiments import pieces, plan
 from fedasym.experiments.fields import lines_of
 from fedasym.experiments.tables import clean_run, list_runs
 
@@ -234,10 +234,10 @@ def ran(folder: Path, data: bytes) -> object:
 
 
 def piece_samples() -> list[bytes]:
-    key = run_files.key_of({"seed": 1})
+    key = plan.key_of({"seed": 1})
     frame = pl.DataFrame({"round": [0, 1], "loss": [0.5, float("nan")]})
     path = Path(mkdtemp(prefix="fedasym-piece-"), f"{key}.parquet")
-    run_files.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
+    pieces.write_piece(path, frame, {"seed": 1}, {"seconds": 1.0})
     held = path.read_bytes()
     start = held.index(SEAL)
     return [
@@ -247,9 +247,9 @@ def piece_samples() -> list[bytes]:
 
 
 def piece(folder: Path, data: bytes) -> object:
-    path = folder / f"{run_files.key_of({'seed': 1})}.parquet"
+    path = folder / f"{plan.key_of({'seed': 1})}.parquet"
     path.write_bytes(data)
-    return run_files.read_piece(path)
+    return pieces.read_piece(path)
 
 
 SIMULATION = {"dimension": 6, "clients": 2, "trials": 2, "algorithms": ["fedavg", "ftfa"]}
@@ -382,7 +382,7 @@ DOORS = [
     ),
     Door("saved results", named_files(saved_results), saved, changed_file),
     Door("run folder", named_files(run_folder), ran, changed_file),
-    Door("piece of a run", cache(piece_samples), piece, refusals=(run_files.Damaged,)),
+    Door("piece of a run", cache(piece_samples), piece, refusals=(pieces.Damaged,)),
     Door("saved simulation", cache(ledger_samples), ledger, changed_json),
     Door("client's head", cache(head_samples), head, changed_safetensors),
     Door("saved history", cache(history_samples), history, changed_safetensors),

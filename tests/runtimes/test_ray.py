@@ -280,7 +280,8 @@ def test_shards_survive_a_worker_a_node_and_the_driver(cluster, started, whole, 
     words = ["-m", "tests.runtimes.ray_shards", cluster.address, "shards.toml", "kept"]
     words.append(str(home / "damaged"))
     driver = subprocess.Popen([warm, *words], env=variables, cwd=home, text=True, **pipes)
-    said = next(each for each in driver.stdout if each.startswith("the shard"))
+    said = next((each for each in driver.stdout if each.startswith("the shard")), None)
+    assert said, driver.communicate()[1]
     with pytest.raises(fa.InvalidInput) as refused:
         column_sizes(fa.Federation.open(home / "damaged"))
     assert said.strip() == str(refused.value)

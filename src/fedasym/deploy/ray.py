@@ -451,9 +451,9 @@ class RayCrew:
         without any has no such folder, which its worker says itself.
         """
         rooms = self.capacity.rooms()
-        look = self.ray.remote(find_files).options(num_cpus=0, max_retries=0)
+        look, options = self.ray.remote(find_files), {"num_cpus": 0, "max_retries": 0}
         asked = {
-            node: look.options(scheduling_strategy=self.capacity.on_node(node)).remote(
+            node: look.options(scheduling_strategy=self.capacity.on_node(node), **options).remote(
                 self.told[0], self.names
             )
             for node in rooms
