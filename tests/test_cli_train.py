@@ -179,12 +179,18 @@ def test_ctrl_c_shows_what_is_finished():
     ]
     terminal, theirs = pty.openpty()  # progress is shown on terminals
     command = [sys.executable, "-m", "fedasym", *args]
-    process = subprocess.Popen(command, stdout=subprocess.PIPE, stderr=theirs, text=True)
+    environment = os.environ | {"TERM": "xterm"}
+    process = subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=theirs, text=True, env=environment
+    )
+    os.close(theirs)  # the terminal ends with the process
     shown = b""
-    while not re.search(rb"round \d{3,} of 20000", shown):
+    # which of the two texts the bar has when it is drawn is for the threads to decide
+    while not re.search(rb"(round \d{3,} of 20000|testing after round \d{3,})", shown):
         shown += os.read(terminal, 1000)
     process.send_signal(signal.SIGINT)
     output, _ = process.communicate(timeout=60)
+    os.close(terminal)
     assert process.returncode == 130, shown
     assert "interrupted" in output.lower()
     assert b"Traceback" not in shown
