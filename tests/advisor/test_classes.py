@@ -151,13 +151,13 @@ def test_a_federation_learns_from_training_samples_and_probes_held_out_ones(draw
     assert found.population.samples == 40 * 40
     alone = advise([x[:40] for x in X], [v[:40] for v in y], intercept=False)
     assert found.population.radius == alone.population.radius
-    # the others' model on held-out samples, fitted again without each client
+    # the others' model on test samples, fitted again without each client
     right = []
     for i in range(40):
         others = np.concatenate([x[:40] for j, x in enumerate(X) if j != i])
         labels = 2.0 * np.concatenate([v[:40] for j, v in enumerate(y) if j != i]) - 1
         model = np.linalg.lstsq(others, labels, rcond=None)[0]
-        right.append(np.mean((X[i][40:] @ model > 0) == (y[i][40:] == 1)))
+        right.append(np.mean((X[i][45:] @ model > 0) == (y[i][45:] == 1)))
     assert found.predictions["fedavg"].measured == pytest.approx(np.mean(right), abs=0.003)
 
 

@@ -39,7 +39,7 @@ def test_a_run_and_its_page_are_those_of_clients_in_memory(both, tmp_path, monke
 
 
 def test_a_file_may_name_the_folder_and_a_sweep_takes_it(both, tmp_path):
-    told = {"data": {"file": both[1].source, "clients": 4}}
+    told = {"data": {"file": both[1].files.name, "clients": 4}}
     few = fa.Experiment(
         name="few", algorithms=["fedavg"], settings=FEW, grid={}, trials={"seeds": 1}, **told
     )

@@ -28,7 +28,7 @@ class Spectrum:
 
     >>> import fedasym as fa
     >>> spectrum = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
-    >>> spectrum.mean
+    >>> round(spectrum.mean, 12)
     1.5
     """
 

@@ -281,8 +281,8 @@ def accuracy_at(tangent: Array, rho: Array, eps: ArrayLike = 0.0) -> Array:
 def log_loss(state: State, eps: ArrayLike = 0.0, level: float = LEVEL) -> Array:
     """The log-loss -E[Pbar log sig(m) + (1-Pbar) log sig(-m)], Pbar(m) = E[p(s) | m].
 
-    >>> round(float(log_loss(State.of(0.0, 0.0, 1.0)) - np.log(2)), 12)
-    0.0
+    >>> round(float(log_loss(State.of(0.0, 0.0, 1.0)) / np.log(2)), 12)
+    1.0
     """
     short, share = shorten_logits(state)
     # as long as it is: A sd + O(1/sd)
