@@ -10,17 +10,10 @@ import safetensors.numpy
 from scipy.special import gammaln
 
 import fedasym as fa
-from fedasym.models.doubles import (
-    FlatRows,
-    Interval,
-    Survey,
-    calibrate,
-    probe,
-    probe_heads,
-    read_rows,
-    send_sums,
-)
-from fedasym.models.laws import Scales, ShapeSums, ShareLaw, regress_rest
+from fedasym.models.doubles import FlatRows, Interval, calibrate, probe, probe_heads, read_rows
+from fedasym.models.laws import Scales, ShareLaw, regress_rest
+from fedasym.models.sums import ShapeSums
+from fedasym.models.survey import Survey, send_sums
 from fedasym.models.what_if import WhatIfPoint, board_of, compare_points, score_clients
 
 from ..command import fedasym
