@@ -297,6 +297,38 @@ def test_samples_of_a_class_follow_its_own_slope(monkeypatch):
     assert explained(fa.resemble(real).draw(seed=1)) < 0.03
 
 
+def test_mixtures_vary_along_class_means_as_samples_do():
+    """A sample has more or less of its class mean; one that lies nearest to another, of both."""
+    rng = np.random.default_rng(16)
+    classes, d, m, n = 12, 30, 30, 200
+    codes, owner = rng.integers(classes, size=m * n), np.repeat(np.arange(m), n)
+    centres = np.linalg.qr(rng.standard_normal((d, classes)))[0].T * 12
+    amount = 1 + 0.25 * rng.standard_normal((m * n, 1))
+    x = amount * centres[codes] + rng.standard_normal((m * n, d))
+    lost = rng.random(m * n) < 0.2  # between two classes
+    other = rng.integers(classes, size=m * n)
+    u = 0.3 + 0.1 * rng.standard_normal((m * n, 1))
+    both = u * centres[codes] + (1 - u) * centres[other] + rng.standard_normal((m * n, d))
+    x[lost] = both[lost]
+    real = fa.Federation.from_arrays(x, codes, owner, classes=classes)
+    double = fa.resemble(real, coordinates="mixtures")
+    laws = double.laws
+    centre = laws.means[:, : laws.rank]
+
+    def vary(federation):
+        """Of samples nearest to their own class, the variance along its mean and on average."""
+        z = ((federation.features - laws.mean) @ laws.turn)[:, : laws.rank]
+        away = np.sum(centre**2, axis=1) - 2 * z @ centre.T
+        right = away.argmin(1) == federation.labels
+        own = centre[federation.labels[right]]
+        along = np.einsum("nr,nr->n", z[right] - own, own) / np.linalg.norm(own, axis=1)
+        return right.mean(), along.var(), (z[right] - own).var()
+
+    ours, theirs = vary(real), vary(double.draw(samples=200, seed=1))
+    assert ours[1] > 3 * ours[2]
+    assert theirs == pytest.approx(ours, rel=0.1)
+
+
 @pytest.mark.parametrize("alpha", [0.1, 1.0])
 def test_balanced_shares_are_as_uneven_as_their_law(alpha):
     """And have all classes as often as the base, also where classes are many and clients few."""

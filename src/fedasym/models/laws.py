@@ -60,6 +60,7 @@ FARTHER = 0.1  # and the share of squared distances from the class mean
 DIRECTIONS = 2000  # that shapes are made of
 LEAST_TOLD = 10  # training samples for each unknown of slopes of the classes
 MOST_SLOPES = 2**22  # numbers in slopes of the classes, which a file keeps
+LEAST_LEANING = 10  # samples that tell how much these vary along their class means
 LEAST_LAW = 50  # held-out samples that make a law
 MOST_RESAMPLED = 2**25  # numbers in coordinates that are kept to be resampled
 BALANCING = 30  # turns in which shares are scaled to the classes' total, and to one
@@ -190,7 +191,8 @@ class CoordinateLaw:
     rest: the symmetric root of the covariance of what is left, by which a class has its directions
     in training as in held-out samples. residuals, codes: coordinates less the class mean, and their
     classes, where they are resampled. class_slopes: (K, r, d - r), what each class's own slope adds
-    to `slope`, where samples are enough to tell.
+    to `slope`, where samples are enough to tell. leans: (2, 2, 2), roots of the covariances of
+    rho (where k = c) and of u, v among samples.
     """
 
     confusion: Array
@@ -200,6 +202,7 @@ class CoordinateLaw:
     wrong: Array
     slope: Array
     rest: Array
+    leans: Array
     residuals: Rows | None = None
     codes: Codes | None = None
     class_slopes: Array | None = None
@@ -240,6 +243,18 @@ def estimate_coordinates(
         other = spread * (np.trace(apart) / max(float(np.trace(spread)), 1e-300))
         if missed > 3 * rank:
             other = 0.9 * apart + 0.1 * other
+    leans = np.stack(
+        [
+            estimate_leans(part, np.array(middle), float(np.trace(S)), rank)
+            for part, middle, S in zip(
+                sums.leans, ((pull, 0.0), blend), (spread, other), strict=True
+            )
+        ]
+    )
+    spread = spread - leans[0, 0, 0] * m.T @ (hits[:, None] * m) / max(float(hits.sum()), 1.0)
+    crossed_means = leans[1, 0, 1] * m.T @ off @ m
+    both = m.T @ ((leans[1, 0, 0] * off.sum(1) + leans[1, 1, 1] * off.sum(0))[:, None] * m)
+    other = other - (both + crossed_means + crossed_means.T) / max(missed, 1.0)
     if kept is not None:
         right, wrong = sums.scatter(means, 1.0, np.array([1.0, 0.0]))
     samples = float(sums.counts.sum())
@@ -256,10 +271,33 @@ def estimate_coordinates(
         factor_covariance(other),
         slope,
         root_of_rest(left, samples),
+        np.stack([root_covariance(each) for each in leans]),
         None if kept is None else kept[0],
         None if kept is None else kept[1],
         class_slopes,
     )
+
+
+def estimate_leans(sums: Array, middle: Array, spread: float, rank: int) -> Array:
+    """The covariance of the coefficients among samples, about `middle`, less what other directions
+    add to it: where these vary by s, s times the inverse of the means' products.
+
+    spread: the trace of the covariance of all, of which s is what the leans leave to a direction.
+    """
+    count = sums[0, 0, 0]
+    if count < LEAST_LEANING:
+        return np.zeros((2, 2))
+    first, moment = sums[0, 0, 1:] / count, sums[0, 1:, 1:] / count
+    inverse, products = sums[1, 1:, 1:] / count, sums[2, 1:, 1:] / count
+    crossed = np.outer(middle, first)
+    found = moment - crossed - crossed.T + np.outer(middle, middle)
+    room = rank - float(np.sum(inverse * products))
+    if room < 1:  # the means leave no direction to compare with
+        return np.zeros((2, 2))
+    s = max(spread - float(np.sum(found * products)), 0.0) / room
+    S = found - s * inverse
+    root = root_covariance(S) if np.trace(S) > 0 else np.zeros((2, 2))
+    return np.asarray(root @ root)
 
 
 def regress_rest(scatter: Array, rank: int, samples: float) -> tuple[Array, Array]:
@@ -539,6 +577,9 @@ class ClassLaws:
                 for each in (law.right, law.wrong)
             ]
             base = np.where(right, *spread)
+            lean = rng.standard_normal((n, 2), dtype=np.float32)
+            a, b = np.where(right, *(lean @ each.T.astype(np.float32) for each in law.leans)).T
+            base += a[:, None] * means[codes, :r] + b[:, None] * means[nearest, :r]
         else:
             z = means[codes].copy()
             base = np.zeros((n, r), np.float32)

@@ -342,7 +342,7 @@ class Frame:
         """Sums over samples about their class means, which lie about the shrunken ones."""
         z = about + self.means[codes].astype(about.dtype)
         nearest = find_nearest(z, self.means, self.known)
-        return SampleSums.of(z, codes, nearest, len(self.means))
+        return SampleSums.of(z, codes, nearest, self.means)
 
     def measure_distances(self, x: Rows, codes: Codes, train: NDArray[np.bool_]) -> Array:
         """Of training and of held-out samples, centred: how many, and sums of the squared distances
@@ -372,7 +372,7 @@ class SampleSums:
 
     counts: (K, K) of classes and nearest classes. right: (K, d) sums by class of samples that lie
     nearest to their own; own, near: of the others, by class and by the nearest. right_moment,
-    wrong_moment: (d, d) sums of products.
+    wrong_moment: (d, d) sums of products. leans: (2, 3, 3, 3), see `sum_leans`.
     """
 
     counts: Array
@@ -381,10 +381,12 @@ class SampleSums:
     near: Array
     right_moment: Array
     wrong_moment: Array
+    leans: Array
 
     @classmethod
-    def of(cls, z: Rows, codes: Codes, nearest: Codes, classes: int) -> SampleSums:
+    def of(cls, z: Rows, codes: Codes, nearest: Codes, means: Array) -> SampleSums:
         """From samples, client effects and all; nearest: the class whose mean is nearest."""
+        classes = len(means)
         hit = nearest == codes
         counts = np.zeros((classes, classes))
         np.add.at(counts, (codes, nearest), 1.0)
@@ -404,6 +406,7 @@ class SampleSums:
             add_up(~hit, nearest),
             np.asarray(z.T @ z, dtype=float) - moment,
             moment,
+            sum_leans(z, codes, nearest, means),
         )
 
     def scatter(self, means: Array, pull: float, blend: Array) -> tuple[Array, Array]:
@@ -420,6 +423,39 @@ class SampleSums:
         middle = u**2 * means.T @ (off.sum(1)[:, None] * means) + both + both.T
         middle += v**2 * means.T @ (off.sum(0)[:, None] * means)
         return right, self.wrong_moment - cross - cross.T + middle
+
+
+def sum_leans(z: Rows, codes: Codes, nearest: Codes, means: Array) -> Array:
+    """Sums that say how samples vary in how much of their class mean, and of the nearest one, is in
+    them: of those that lie nearest to their own class, and of the others.
+
+    (2, 3, 3, 3): products of (1, a), a being a sample's coefficients of these means (of its own
+    alone where that is the nearest); and, beside an empty first row and column, the inverse of the
+    products of the means, and these products.
+    """
+    found = np.zeros((2, 3, 3, 3))
+    squares = np.sum(means**2, axis=1)
+    size, other = squares[codes], squares[nearest]
+    both = np.einsum("nd,nd->n", means[codes], means[nearest])
+    first = np.einsum("nd,nd->n", z, means[codes].astype(z.dtype)).astype(float)
+    second = np.einsum("nd,nd->n", z, means[nearest].astype(z.dtype)).astype(float)
+    least = 1e-6 * max(float(squares.mean()), 1e-300)
+    right = (nearest == codes) & (size > least)
+    determinant = size * other - both**2
+    wrong = (
+        (nearest != codes) & (determinant > 1e-6 * size * other) & (np.minimum(size, other) > least)
+    )
+    one = np.stack([np.ones(right.sum()), first[right] / size[right], np.zeros(right.sum())])
+    found[0, 0] = one @ one.T
+    found[0, 1, 1, 1], found[0, 2, 1, 1] = np.sum(1 / size[right]), np.sum(size[right])
+    t, u, v, w = determinant[wrong], size[wrong], other[wrong], both[wrong]
+    x, y = first[wrong], second[wrong]
+    two = np.stack([np.ones(t.size), (v * x - w * y) / t, (u * y - w * x) / t])
+    found[1, 0] = two @ two.T
+    for place, (uu, vv, uv) in enumerate(((v / t, u / t, -w / t), (u, v, w)), start=1):
+        cross = uv.sum()
+        found[1, place, 1:, 1:] = [[uu.sum(), cross], [cross, vv.sum()]]
+    return found
 
 
 @dataclass(frozen=True, eq=False)
