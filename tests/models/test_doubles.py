@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from itertools import permutations
 
 import numpy as np
 import polars as pl
@@ -12,7 +13,7 @@ from scipy.special import gammaln
 import fedasym as fa
 from fedasym.models.doubles import FlatRows, Interval, calibrate, probe, probe_heads, read_rows
 from fedasym.models.laws import Scales, ShareLaw, add_products, regress_classes, regress_rest
-from fedasym.models.sums import ShapeSums
+from fedasym.models.sums import ShapeSums, sum_moves
 from fedasym.models.survey import Survey, send_sums
 from fedasym.models.what_if import WhatIfPoint, board_of, compare_points, score_clients
 
@@ -327,6 +328,36 @@ def test_mixtures_vary_along_class_means_as_samples_do():
     ours, theirs = vary(real), vary(double.draw(samples=200, seed=1))
     assert ours[1] > 3 * ours[2]
     assert theirs == pytest.approx(ours, rel=0.1)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.4])
+def test_samples_have_more_or_less_of_what_moves_their_class(spread):
+    """Where they have, they vary along it; drawn ones too."""
+    rng = np.random.default_rng(17)
+    classes, d, m, n = 4, 30, 60, 120
+    codes, owner = rng.integers(classes, size=m * n), np.repeat(np.arange(m), n)
+    moves = 0.7 * rng.standard_normal((m, classes, d))
+    amount = 1 + spread * rng.standard_normal((m * n, 1))
+    x = 6 * rng.standard_normal((classes, d))[codes] + amount * moves[owner, codes]
+    x += rng.standard_normal((m * n, d))
+    double = fa.resemble(fa.Federation.from_arrays(x, codes, owner, classes=classes))
+    assert double.laws.swing == pytest.approx(spread**2, abs=0.04)
+    again = fa.resemble(double.draw(samples=120, seed=1))
+    assert again.laws.swing == pytest.approx(spread**2, abs=0.06)
+
+
+def test_products_of_distinct_samples_by_a_plain_count():
+    rng = np.random.default_rng(18)
+    x = rng.standard_normal((6, 3)) + 1
+    G = x @ x.T
+    three = [G[i, j] * G[i, k] for i, j, k in permutations(range(6), 3)]
+    four = [G[i, j] * G[k, m] for i, j, k, m in permutations(range(6), 4)]
+    two = [G[i, j] for i, j in permutations(range(6), 2)]
+    vary = (np.sum(x**2) / 6 - np.mean(two)) / 3
+    codes, owner = np.repeat([2, 0], [6, 3]), np.repeat([0, 1], [6, 3])  # three are too few
+    found = sum_moves(np.concatenate([x, x[:3]]), codes, owner, 3)
+    plain = [1, np.mean(two), np.mean(three), np.mean(four), vary]
+    assert found == pytest.approx(6 * np.array(plain), rel=1e-9)
 
 
 @pytest.mark.parametrize("alpha", [0.1, 1.0])

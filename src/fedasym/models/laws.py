@@ -9,8 +9,10 @@ i is
 with client effects a_i, common to its classes, and b_ic, one per class, each class along its own
 directions. A misclassified sample does not lie in the tail of its class: it lies in another class.
 So its first r coordinates are a mixture over the class k that the nearest mean says: about rho m_c
-where k = c, else about u m_c + v m_k. Instead they may be resampled from all clients' residuals of
-the class, clients' effects taken out. The rest is Gaussian given the coordinates, which it follows
+where k = c, else about u m_c + v m_k, where rho, u and v vary from sample to sample. Instead they
+may be resampled from all clients' residuals of the class, clients' effects taken out. A sample has
+more or less of its client's effects, too: a writer's slant varies, so that it says less about what
+is written. The rest is Gaussian given the coordinates, which it follows
 by a slope, each class by its own where samples are enough: what tells two classes apart is not what
 tells two others apart, and a client of few classes gains from that. A share of its variance is in a
 few directions of the class, and another in a few of the client's class: a writer's sevens are alike
@@ -390,7 +392,8 @@ class ClassLaws:
     common, by_class: factors of the effects' covariances; by_kind: of those of each class along the
     class means, (K, r, r) or none. sums: by client, what the powers of the effects are ratios of
     (`EffectSums`). class_shape, cell_shape: in how many directions of its own a class, and a
-    client's class, varies more; 0: none.
+    client's class, varies more; 0: none. swing: the variance of how much of a client's move its
+    samples have.
     """
 
     mean: Array
@@ -403,6 +406,7 @@ class ClassLaws:
     sums: Array
     class_shape: int
     cell_shape: int
+    swing: float
     train: CoordinateLaw
     held: CoordinateLaw
     shares: ShareLaw
@@ -437,10 +441,9 @@ class ClassLaws:
             z = centred @ frame.turn.astype(kind)
             del centred
             parts = frame.read_samples(z, codes, owner, train)
-            del z
             first, second = (frame.add_samples(*part) for part in parts)
-            rest = parts[0][0][:, frame.rank :]
-            shapes = ShapeSums.of(rest, codes[train], owner[train], rows.classes)
+            shapes = frame.add_shapes(z[train], codes[train], owner[train], parts[0][0])
+            del z
             effects = rows.cells(kind).measure_effects(frame, rows.clients)
             by_client.append(effects.by_client)
             counts.append(rows.count_classes())
@@ -509,6 +512,7 @@ class ClassLaws:
             by_kind,
             effects.by_client,
             *shapes.sizes(frame.means.shape[1] - frame.rank),
+            shapes.swing,
             laws[0],
             laws[-1],
             ShareLaw.of(counts),
@@ -525,13 +529,30 @@ class ClassLaws:
         codes = np.sum(draws > np.cumsum(shares, axis=1)[owner, :-1], axis=1)
         picks, weights = self._choose_directions(codes, owner, seed)
         z = np.empty((len(owner), self.means.shape[1]), np.float32)
+        scales = self._leave_room(scales)
         for part, (law, rows) in enumerate(((self.train, split == 0), (self.held, split > 0))):
             z[rows] = self._draw_samples(
                 law, codes[rows], (picks[rows], weights), seed, part, scales
             )
-        z += self._draw_effects(owner, codes, m, seed, scales.effects)
+        amount = np.ones(len(owner))
+        for part, rows in enumerate((split == 0, split > 0)):
+            rng = seeded_generator(seed, EFFECTS, 1 + part)
+            amount[rows] += np.sqrt(self.swing) * rng.standard_normal(int(rows.sum()))
+        z += amount[:, None].astype(np.float32) * self._draw_effects(
+            owner, codes, m, seed, scales.effects
+        )
         back = np.linalg.inv(self.turn).astype(np.float32)
         return z @ back + self.mean.astype(np.float32), codes, owner, split
+
+    def _leave_room(self, scales: Scales) -> Scales:
+        """Scales less what samples vary by as they have more or less of a move."""
+        power = np.sum(self.common**2, axis=1) + np.sum(self.by_class**2, axis=1)
+        taken = self.swing * scales.effects**2 * power
+        first, rest = (
+            float(np.sqrt(max(1 - each.mean(), 0.0))) if each.size else 1.0
+            for each in (taken[: self.rank], taken[self.rank :])
+        )
+        return replace(scales, coordinates=first * scales.coordinates, rest=rest * scales.rest)
 
     def _draw_effects(
         self, owner: Owner, codes: Codes, clients: int, seed: int, scale: float
