@@ -112,7 +112,7 @@ class Board:
         return said
 
 
-def find_files(folder: str, names: list[str]) -> list[int]:
+def list_readable(folder: str, names: list[str]) -> list[int]:
     """Which of these files a node has, by their places; here for the same reason as `Board`."""
     return [at for at, name in enumerate(names) if os.path.exists(os.path.join(folder, name))]
 

@@ -33,7 +33,7 @@ from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
 from fedasym.data.shards import deal_out, share_out
-from fedasym.deploy import Board, Ray, find_files
+from fedasym.deploy import Board, Ray, list_readable
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import LOST, RunFolder
@@ -451,7 +451,7 @@ class RayCrew:
         without any has no such folder, which its worker says itself.
         """
         rooms = self.capacity.rooms()
-        look, options = self.ray.remote(find_files), {"num_cpus": 0, "max_retries": 0}
+        look, options = self.ray.remote(list_readable), {"num_cpus": 0, "max_retries": 0}
         asked = {
             node: look.options(scheduling_strategy=self.capacity.on_node(node), **options).remote(
                 self.told[0], self.names
