@@ -13,15 +13,15 @@ import fedasym as fa
 from fedasym.models.doubles import (
     FlatRows,
     Interval,
-    Survey,
     calibrate,
     hold_out,
     probe,
     probe_heads,
     read_rows,
-    send_sums,
 )
-from fedasym.models.laws import Scales, ShapeSums, ShareLaw, regress_rest
+from fedasym.models.laws import Scales, ShareLaw, regress_rest
+from fedasym.models.sums import ShapeSums
+from fedasym.models.survey import Survey, send_sums
 from fedasym.models.what_if import WhatIfPoint, board_of, compare_points, score_clients
 
 from ..command import fedasym
