@@ -528,9 +528,12 @@ class RayCrew:
                 getattr(actors[at], method).remote(*told)
 
     def gather(
-        self, method: str, jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]]
+        self,
+        method: str,
+        jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]],
+        again: str,
     ) -> dict[int, Any]:
-        """The answers of some; whoever is lost, all are asked once more."""
+        """The answers of some; whoever is lost, all are asked once more, which is said."""
         while True:
             out = {
                 getattr(self.actors[at], method).remote(*told): (at, at)
@@ -539,7 +542,7 @@ class RayCrew:
             try:
                 return dict(self.collect(out))
             except Lost as lost:
-                self.mend(f"{lost}: the round is computed again")
+                self.mend(f"{lost}: {again}")
 
     def map(self, method: str, told: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
         """The answers for all shards, as they come; what is lost is asked once more."""
