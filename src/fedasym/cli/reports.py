@@ -62,7 +62,7 @@ def report(
         raise InvalidInput(f"data is {data!r}: it is used only with --theory")
     if theory:
         results = replace(results, foreseen=foresee_run(place, results, data))
-    curves = curves_of(results.experiment.name)
+    curves = curves_of(results)
     page = write_report(results, place / "report.html" if into is None else into, curves)
     size = page.stat().st_size / 1000
     print(f"Written to {page}, {size:.0f} kB: one file that opens in any browser.")
