@@ -19,6 +19,7 @@ from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import Progress, cache_folder, progress_portion, progress_shown
 from fedasym.data.federation import Federation, check_federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.training.convergence import stable_steps
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
@@ -212,6 +213,8 @@ def train(
     [True, True]
     """
     check_federation(federation)
+    if isinstance(federation, ShardedFederation):
+        federation.check_here()
     progress = progress_shown(progress)
     chosen, several = find_algorithms(algorithm, federation.classes is not None)
     numbers = check_whole_numbers("seeds", [seed] if seeds is None else seeds)
