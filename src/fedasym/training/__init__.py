@@ -48,7 +48,7 @@ from fedasym.training.settings import (
 from fedasym.training.twin import DirectedClients, scale_by_direction
 
 if TYPE_CHECKING:
-    from fedasym.training.runner import RunOutcome
+    from fedasym.training.evaluation import RunOutcome
 
 
 SHORTEST = 0.1  # seconds of compiling from which a program is kept
@@ -322,10 +322,11 @@ def compute_histories(
         raise MissingPackage(
             "training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)"
         ) from None
+    from fedasym.training.evaluation import Draw, RunWork
     from fedasym.training.heads import SHORT, numbers_as
     from fedasym.training.plans import default_device
     from fedasym.training.programs import Compiler
-    from fedasym.training.runner import Draw, Runner, RunWork, count_steps
+    from fedasym.training.runner import Runner, count_steps
 
     tree = shared_work(jobs, protocol, federation.counts("train"))
     done = 0
