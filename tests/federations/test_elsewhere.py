@@ -11,7 +11,8 @@ import pytest
 from tests.federations.test_shards import alike, clients_of
 
 import fedasym as fa
-from fedasym.data.shards import CACHE, INDEX, MANIFEST, ShardedFederation
+from fedasym.data.shard_files import CACHE, INDEX, MANIFEST
+from fedasym.data.shards import ShardedFederation
 
 fsspec = pytest.importorskip("fsspec")
 
@@ -19,7 +20,7 @@ fsspec = pytest.importorskip("fsspec")
 @pytest.fixture(params=["safetensors", "parquet"])
 def url(request, tmp_path, monkeypatch):
     """A federation in three shards in memory that fsspec lends, and a folder of copies."""
-    monkeypatch.setattr("fedasym.data.shards.cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr("fedasym.data.shard_files.cache_folder", lambda: tmp_path / "cache")
     folder = clients_of("classes").save(tmp_path / "clients", shards=3, layout=request.param)
     store = fsspec.filesystem("memory")
     store.put(str(folder), "/store/clients", recursive=True)
