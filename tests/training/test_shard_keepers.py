@@ -5,8 +5,10 @@ numbers of one process to rounding. Without a cluster: the crew is in this proce
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -19,7 +21,8 @@ import fedasym as fa
 from fedasym.advisor import class_estimates
 from fedasym.core import __version__
 from fedasym.data import shards
-from fedasym.data.shards import share_out
+from fedasym.data.shards import deal_out, share_out
+from fedasym.deploy import find_files
 from fedasym.deploy.shards import ShardKeeper, ShardKeepers, ShardWorker
 from fedasym.experiments.execution import complete_run
 from fedasym.experiments.fields import record_data
@@ -140,6 +143,40 @@ def test_bits_do_not_depend_on_who_keeps_what_and_are_nearly_those_of_one_proces
     alike(here, one)
     same(one, two)
     same(one, seven)
+
+
+class NodesCrew(HereCrew):
+    """Keepers each of which sees the shards of its node alone."""
+
+    def __init__(self, opened: shards.ShardedFederation, nodes: Sequence[Path]) -> None:
+        super().__init__(opened, len(nodes))
+        self.keepers = [HereKeeper(str(node), *self.told[1:]) for node in nodes]
+        names = [shard.path.name for shard in opened.shards]
+        held = [{*find_files(str(node), names)} for node in nodes]
+        self.runs = deal_out([shard.samples for shard in opened.shards], held)
+
+
+@pytest.mark.usefixtures("_light")
+def test_each_node_reads_its_own_shards_and_the_driver_none(folders, tmp_path):
+    """The driver sees the index alone; the numbers are those of whoever sees all shards."""
+    _, folder = folders[3]
+    spread = {"driver": [], "one": [0, 3, 4], "two": [1, 2, 4, 6], "three": [5, 6]}
+    for name, mine in spread.items():
+        (tmp_path / name).mkdir()
+        for file in ("federation.json", "clients.parquet"):
+            shutil.copy(folder / file, tmp_path / name)
+        for number in mine:
+            shutil.copy(folder / f"shard-{number:05d}.safetensors", tmp_path / name)
+    opened = fa.Federation.open(tmp_path / "driver")
+    crew = NodesCrew(opened, [tmp_path / name for name in spread if name != "driver"])
+    assert sorted(shard for run in crew.runs for shard in run) == [*range(7)]
+    told = SMALL | {"server_step": None, "local_step": None}
+    kept = ShardKeepers(opened, crew).federation
+    same(fa.train("ditto", kept, **told), fa.train("ditto", kept_by(folder, 1), **told))
+    same_samples = fa.Federation.open(folder).take(range(7))
+    assert np.array_equal(kept.take(range(7)).features, same_samples.features)
+    with pytest.raises(fa.InvalidInput, match=r"\(7 of 7 shards are not on this machine\)"):
+        fa.train("ditto", opened, **told)
 
 
 @pytest.mark.usefixtures("_light")

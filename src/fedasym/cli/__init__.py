@@ -327,7 +327,7 @@ def read_federation(
     says; of a folder of shards, which is as it was written, those that train there.
     """
     import fedasym as fa
-    from fedasym.data.shards import is_sharded
+    from fedasym.data.shard_files import is_sharded
 
     if data == "synthetic":
         return fa.datasets.synthetic(

@@ -42,18 +42,11 @@ from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import LOST, RESUMED, RunFolder
 from fedasym.experiments.pieces import Finished
 from fedasym.experiments.plan import Piece
+from fedasym.training.evaluation import Question, RunOutcome, RunWork, ScoredPart, Tester
 from fedasym.training.heads import DiskLoader, Packed, Room, Sizes, numbers_as, put_on_device
 from fedasym.training.plans import Rows, Schedule, ServerWork, default_device
 from fedasym.training.programs import CohortSum, join_round, train_part
-from fedasym.training.runner import (
-    PlannedRounds,
-    Question,
-    RunOutcome,
-    RunWork,
-    ScoredPart,
-    State,
-    Tester,
-)
+from fedasym.training.runner import PlannedRounds, State
 from fedasym.training.settings import Protocol as Rules
 from fedasym.training.steps import Program
 from fedasym.training.storage import States
