@@ -59,7 +59,7 @@ def test_separators_of_thousands_are_refused_in_words(tmp_path):
         "client;x;label\na;1.234.567;0,5\nb;1.000.000;1,5\n",
     ):
         with pytest.raises(
-            InvalidInput, match=r"column 'x', row 0 \(line 2\) holds .*separators of thousands"
+            InvalidInput, match=r"column 'x', row 0 \(line 2\) holds .*thousands separators"
         ):
             read(written(tmp_path, text))
 
