@@ -13,14 +13,15 @@ import fedasym as fa
 from fedasym.models.doubles import (
     FlatRows,
     Interval,
-    Survey,
     calibrate,
+    hold_out,
     probe,
     probe_heads,
     read_rows,
-    send_sums,
 )
-from fedasym.models.laws import Scales, ShapeSums, ShareLaw, regress_rest
+from fedasym.models.laws import Scales, ShareLaw, regress_rest
+from fedasym.models.sums import ShapeSums
+from fedasym.models.survey import Survey, send_sums
 from fedasym.models.what_if import WhatIfPoint, board_of, compare_points, score_clients
 
 from ..command import fedasym
@@ -545,7 +546,7 @@ def test_a_difference_is_weighed_on_the_same_clients(double):
     assert double.difference_error("local_ridge", "fedavg") == pytest.approx(plain, rel=1e-9)
     found = fa.what_if(double, {"samples": [40]}, ["fedavg", "local_ridge", "rtfa"], draws=1)
     point = found.at("samples", 40, "rtfa")
-    drawn = double.draw(samples=40, held=20, seed=0)
+    drawn = double.draw(samples=40, held=hold_out(len(double.sizes)), seed=0)
     board = board_of(drawn)
     apart = board.score(fa.algorithms.find("rtfa")) - board.score(fa.algorithms.find("fedavg"))
     off = double.card.drawn["rtfa"] - double.card.measured["rtfa"]

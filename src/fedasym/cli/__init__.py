@@ -441,7 +441,7 @@ WORLD = WorldOptions()
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where pieces are computed."""
+    """Where pieces are computed, and shards looked at."""
 
     on: str | None = None
     """ray: on a Ray cluster, side by side; here, one after the other, by default."""

@@ -11,16 +11,19 @@ from cyclopts import Parameter
 
 import fedasym as fa
 from fedasym.cli import (
+    HERE,
     OUTPUT,
     PRIVACY,
     TRAINING,
     Output,
     PrivacyOptions,
+    Where,
     app,
     names,
     numbers,
     parse_grid,
     read_federation,
+    redirect_answers,
     show,
     show_progress,
     whole_numbers,
@@ -185,8 +188,12 @@ def advise(
     epsilon: float | None = None,
     delta: float = 1e-6,
     statistics_epsilon: float | None = None,
+    where: Where = HERE,
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
+
+    Of clients on disk the workers of a cluster may look at the shards, each at those that it can
+    read: fedasym advise /data/clients --on ray --address 10.0.0.1:6379
 
     Example: fedasym advise shops --label sales --client shop --report advice.html
 
@@ -220,25 +227,29 @@ def advise(
     """
     others: dict[str, object] = {"--json": json, "--confirm": confirm, "--report": report}
     others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
-    others["--epsilon"] = epsilon
+    others |= {"--epsilon": epsilon, "--on": where.on}
     if federated:
         told = {} if statistics_epsilon is None else {"statistics-epsilon": statistics_epsilon}
         advise_federation(data, columns, others, told | ({"delta": delta} if told else {}))
         return
     from fedasym.advisor import advise as advised
 
+    on = where.runtime()
     federation = read_federation(data, columns, show=not json)
     budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
     kept = (
         None if statistics_epsilon is None else fa.Privacy(epsilon=statistics_epsilon, delta=delta)
     )
-    advice = advised(
-        federation,
-        algorithms=names(algorithms),
-        privacy=budget,
-        statistics_privacy=kept,
-        what_if=what_if,
-    )
+    with show_progress("Nothing was kept.") as progress, redirect_answers():
+        advice = advised(
+            federation,
+            algorithms=names(algorithms),
+            privacy=budget,
+            statistics_privacy=kept,
+            what_if=what_if,
+            on=on,
+            progress=progress,
+        )
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)

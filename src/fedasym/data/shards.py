@@ -23,6 +23,7 @@ import copy
 import errno
 import hashlib
 import json
+import operator
 import os
 import secrets
 import shutil
@@ -31,7 +32,7 @@ import zlib
 from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, reduce
 from itertools import pairwise
 from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, overload
@@ -408,9 +409,9 @@ class ShardedFederation(Federation):
     def take(self, places: Any) -> Federation:
         """Some clients in memory, by their places, in that order."""
         where = client_places(places, len(self))
-        found = read_client_arrays(self, where)
+        read = read_client_arrays if self.keepers is None else self.keepers.read_clients
         return Federation.of_checked(
-            **found,
+            **read(self, where),
             clients=self.clients.take(where) if isinstance(self.clients, ClientNames) else (),
             owner=np.repeat(np.arange(len(where)), self.sizes[where]),
             classes=self.classes,
@@ -466,6 +467,8 @@ class ShardedFederation(Federation):
 
     def check_here(self) -> None:
         """Refuse, before any work, to read all clients where a shard is missing."""
+        if self.keepers is not None:
+            return
         missing = np.setdiff1d(np.arange(len(self.shards)), self.here)
         if missing.size:
             raise UnreadableFile(
@@ -549,17 +552,53 @@ def check_in_memory(federation: Federation, what: str) -> None:
         federation.refuse(what)
 
 
-def map_blocks(federation: Federation, function: Callable[..., Any], *told: Any) -> Iterator[Any]:
+def map_blocks(
+    federation: Federation,
+    function: Callable[..., Any],
+    *told: Any,
+    places: NDArray[np.intp] | None = None,
+) -> Iterator[Any]:
     """What a function of the module's level says of each block of clients, in order: where its
-    keepers read a federation, it is called there.
+    keepers read a federation, it is called there. places: of some clients alone, in ascending
+    order; a block without any is passed over.
 
     >>> pair = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list("aabb"))
-    >>> list(map_blocks(pair, len))
-    [2]
+    >>> list(map_blocks(pair, len)), list(map_blocks(pair, len, places=np.array([1])))
+    ([2], [1])
     """
     if isinstance(federation, ShardedFederation) and federation.keepers is not None:
-        return iter(federation.keepers.map_blocks(function, told))
-    return (function(block, *told) for block in federation.blocks())
+        return iter(federation.keepers.map_blocks(function, told, places))
+    blocks = federation.blocks() if places is None else take_blocks(federation, places)
+    return (function(block, *told) for block in blocks)
+
+
+def sum_blocks(
+    federation: Federation,
+    function: Callable[..., Any],
+    *told: Any,
+    places: NDArray[np.intp] | None = None,
+) -> Any:
+    """The sum of what `map_blocks` gives, which nobody holds at once.
+
+    >>> pair = Federation.from_arrays(np.eye(4), [0, 1, 1, 0], clients=list("aabb"))
+    >>> sum_blocks(pair, len)
+    2
+    """
+    if isinstance(federation, ShardedFederation) and federation.keepers is not None:
+        return federation.keepers.sum_blocks(function, told, places)
+    return reduce(operator.add, map_blocks(federation, function, *told, places=places))
+
+
+def take_blocks(
+    federation: Federation, places: NDArray[np.intp], apart: bool = False
+) -> Iterator[Federation]:
+    """Some clients in ascending order, a block at a time. apart: as in `block_ends`."""
+    ends = [0, len(federation)]
+    if isinstance(federation, ShardedFederation):
+        ends = federation.block_ends(apart=apart)
+    for part in np.split(places, np.searchsorted(places, ends[1:-1])):
+        if part.size:
+            yield federation.take(part)
 
 
 def share_out(sizes: Sequence[int], runs: int) -> list[range]:
