@@ -345,6 +345,7 @@ def read_federation(
         missing=columns.missing,
         roles=parse_roles(columns.role),
         dates=columns.dates,
+        encoding=columns.encoding,
     )
     if show and federation.recipe is not None:
         print(f"{federation.recipe}\n")

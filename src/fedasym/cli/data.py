@@ -156,6 +156,7 @@ def partition(
     label: str = "label",
     client: str | None = None,
     task: str | None = None,
+    encoding: str | None = None,
     seed: int = 0,
     plot: str | None = None,
 ) -> None:
@@ -192,6 +193,8 @@ def partition(
         no feature.
     task
         classification or regression, where labels are numbers.
+    encoding
+        How a text table was saved, such as cp1252; UTF-8 by default.
     seed
         Same seed, same clients.
     plot
@@ -211,7 +214,7 @@ def partition(
     if len(told) > 1:
         raise fa.InvalidInput(f"{' and '.join(told)} are both given: name one law")
     how = told[0] if told else "dirichlet"
-    pool, split = read_pool(file, label, client, task=task)
+    pool, split = read_pool(file, label, client, task=task, encoding=encoding)
     given = {name: value for name, value in laws[how].items() if name != "iid"}
     dealt = fa.datasets.partition(
         pool,

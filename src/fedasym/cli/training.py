@@ -66,6 +66,8 @@ class Columns:
     """
     dates: str | None = None
     """ignore (default), or number: days since the first training date."""
+    encoding: str | None = None
+    """How a text table was saved, such as cp1252; UTF-8 by default."""
     intercept: Annotated[bool | None, Parameter(negative="--no-intercept")] = None
     """Whether models of a table have an intercept; they do by default."""
 
@@ -227,7 +229,7 @@ def advise(
     """
     others: dict[str, object] = {"--json": json, "--confirm": confirm, "--report": report}
     others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
-    others |= {"--epsilon": epsilon, "--on": where.on}
+    others |= {"--epsilon": epsilon, "--on": where.on, "--encoding": columns.encoding}
     if federated:
         told = {} if statistics_epsilon is None else {"statistics-epsilon": statistics_epsilon}
         advise_federation(data, columns, others, told | ({"delta": delta} if told else {}))
@@ -375,7 +377,15 @@ def fit(
 
 
 @app.command(group=TRAINING)
-def apply(model: str, data: str, /, *, into: str | None = None, column: str = "prediction") -> None:
+def apply(
+    model: str,
+    data: str,
+    /,
+    *,
+    into: str | None = None,
+    column: str = "prediction",
+    encoding: str | None = None,
+) -> None:
     """Add predictions to raw rows of a table; clients unknown to the model get the shared one.
 
     Example: fedasym apply model.safetensors new.csv --into predicted.csv
@@ -390,13 +400,15 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
         Where to write: .csv or .parquet; by default as CSV to standard output.
     column
         The name of the new column; another, "model", says own or shared.
+    encoding
+        How a text table was saved, such as cp1252; UTF-8 by default.
     """
     from fedasym.core.runtime import refuse_unwritable, replace_file
     from fedasym.data.frames import read_file
 
     kept = fa.Model.load(model)
     names = () if kept.recipe is None else (kept.recipe.client,)
-    table, counts = kept.apply(read_file(data, names), column)
+    table, counts = kept.apply(read_file(data, names, encoding), column)
     if into is None:
         sys.stdout.write(table.write_csv())
     else:
