@@ -156,7 +156,7 @@ def advise(
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
         (few features: fitted); "all": every one that can be.
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
-        expensive, clients are advised to learn alone, and told from how many on sharing would pay.
+        expensive, clients are advised to learn alone, and how many would make it pay is said.
         The statistics of the advice itself are not counted. For classes this is predicted for
         least-squares heads on one-hot labels.
     statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every

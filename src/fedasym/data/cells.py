@@ -236,7 +236,7 @@ def refuse_stray(cells: Cells, line: int | None, use: str = "feature") -> None:
     word = cells.values[cells.stray]
     place = f"row {cells.stray}" + ("" if line is None else f" (line {cells.stray + line})")
     if re.match(THOUSANDS, word):
-        what = "a number with separators of thousands, which are not read: write 1234567.8"
+        what = "a number with thousands separators, which are not read: write 1234567.8"
     else:
         what = "where numbers are expected: correct it, leave the cell empty"
     role = f"--role {cells.name}"
