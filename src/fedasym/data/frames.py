@@ -16,7 +16,7 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Hashable
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
@@ -347,10 +347,10 @@ def read_objects(values: list[Any], name: Any, strict: bool) -> Any:
         return pl.Series(
             [None if value is None else to_float(value) for value in values], dtype=pl.Float64
         )
-    if all(isinstance(value, datetime | date | timedelta) for value in held):
+    if any(all(isinstance(value, kind) for value in held) for kind in (date, timedelta)):
         try:
             return pl.Series(values, strict=False)
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):  # zones of some, not of all
             return pl.Series(
                 [None if value is None else str(value) for value in values], dtype=pl.String
             )
@@ -659,8 +659,6 @@ def read_excel(file: Path) -> Any:
         ) from None
     try:
         frame = pl.read_excel(file, engine=engine, infer_schema_length=None)
-    except InvalidInput:
-        raise
     except Exception as reason:  # each engine has errors of its own
         told = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
         raise UnreadableFile(f"{file}: it cannot be read as .xlsx: {told}") from None

@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues
-from fedasym.core.numbers import join_names
+from fedasym.core.numbers import join_names, plural
 from fedasym.data.cells import (
     LARGEST_FEATURE,
     CellKind,
@@ -309,8 +309,9 @@ class Recipe:
 
     def __repr__(self) -> str:
         return (
-            f"Recipe({len(self.features)} features of {len(self.columns)} columns, label"
-            f" {self.target.columns})"
+            f"Recipe({plural(len(self.features), 'feature')} of"
+            f" {plural(len(self.columns), 'column')}, label"
+            f" {join_names(self.target.columns, quoted=True)})"
         )
 
 
