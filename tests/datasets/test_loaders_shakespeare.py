@@ -65,11 +65,11 @@ def test_the_seed_shuffles_training_and_validation_only(tmp_path):
 
 def test_files_without_lines_to_learn_from(tmp_path):
     shakespeare_files(tmp_path, LEAR_FOOL={"snippets": ["one window"]})
-    with pytest.raises(InvalidInput, match="shakespeare_train.h5: no role has two windows"):
+    with pytest.raises(InvalidInput, match=r"shakespeare_train.h5: no role has two windows"):
         texts.load_shakespeare(tmp_path)
     shakespeare_files(tmp_path, LEAR_FOOL={})
     with h5py.File(tmp_path / "shakespeare_train.h5", "a") as file:
         numbers = h5py.vlen_dtype(np.int32)
         file.create_dataset("examples/LEAR_FOOL/snippets", (2,), dtype=numbers)
-    with pytest.raises(InvalidInput, match="'LEAR_FOOL', field 'snippets' holds .* where strings"):
+    with pytest.raises(InvalidInput, match=r"'LEAR_FOOL', field 'snippets' holds .* where strings"):
         texts.load_shakespeare(tmp_path)

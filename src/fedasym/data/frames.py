@@ -21,7 +21,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -369,16 +369,19 @@ def to_float(value: Any) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def refuse_mixture(values: list[Any], name: Any) -> None:
+def refuse_mixture(values: list[Any], name: Any) -> NoReturn:
     """Say where a column of labels or clients changes its kind."""
     first = next(row for row, value in enumerate(values) if value is not None)
     one = type(values[first])
-    for row, value in enumerate(values):
-        if value is not None and (type(value) is not one or not isinstance(value, str | Real)):
-            raise InvalidInput(
-                f"column {name!r}, row {row} holds {value!r}, of type {type(value).__name__}, while"
-                f" row {first} has {values[first]!r}: give all numbers or all strings"
-            )
+    row, value = next(
+        (row, value)
+        for row, value in enumerate(values)
+        if value is not None and (type(value) is not one or not isinstance(value, str | Real))
+    )
+    raise InvalidInput(
+        f"column {name!r}, row {row} holds {value!r}, of type {type(value).__name__}, while"
+        f" row {first} has {values[first]!r}: give all numbers or all strings"
+    )
 
 
 TEXTS = (".csv", ".tsv", ".txt")

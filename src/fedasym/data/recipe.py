@@ -585,10 +585,8 @@ def check_held(where: str, held: Any, checks: dict[str, Check]) -> None:
             )
 
 
-def check_each(where: str, held: Any, checks: dict[str, Check]) -> list[dict[str, Any]]:
+def check_each(where: str, held: list[Any], checks: dict[str, Check]) -> list[dict[str, Any]]:
     """A list of such fields."""
-    if not isinstance(held, list):
-        raise InvalidInput(f"the recipe's {where} is not a list: give what to_json wrote")
     for each in held:
         check_held(where, each, checks)
     return held

@@ -128,7 +128,7 @@ def test_levels_that_were_not_seen_and_columns_that_are_not_there():
         plain.apply(row.with_columns(price=pl.Series(["cheap", "1", "2", "3"])))
     with pytest.raises(InvalidInput, match="the table has no rows"):
         plain.apply(row[:0])
-    with pytest.raises(InvalidInput, match="'price', row 1 holds .*numbers may be at most 1e[+]100"):
+    with pytest.raises(InvalidInput, match=r"'price', row 1 holds .* at most 1e\+100"):
         plain.apply(row.with_columns(price=pl.Series([1.0, -1e149, 2.0, 3.0])))
     with pytest.raises(InvalidInput, match="'when' holds no dates"):
         fit(dates="number").recipe.apply(row.with_columns(when=pl.lit("soon")))

@@ -165,6 +165,12 @@ def test_wrong_roles_are_refused(roles, says):
         made(NUMBER, "n", roles=roles)
 
 
+def test_a_rare_level_keeps_its_name_where_it_would_be_alone():
+    assert made(["a"] * (N - 1) + ["b"], "n", split=["train"] * N).names == ("x", "n=b")
+    two = made(["a"] * (N - 2) + ["b", "c"], "n", split=["train"] * N)
+    assert two.names == ("x", "n=other")
+
+
 def test_columns_of_clients_serve_the_shared_model():
     recipe = made(RNG.standard_normal(CLIENTS)[WHO], "size")
     assert recipe.personal.tolist() == [True, False]
