@@ -88,7 +88,10 @@ def test_broken_leaf_samples(tmp_path, x, y, parts):
 @pytest.mark.parametrize(
     ("bob", "says"),
     [
-        (([[1.0, 2, 3]], [0]), "client 'bob' has samples of shape (3,) while those of client 'ann'"),
+        (
+            ([[1.0, 2, 3]], [0]),
+            "client 'bob' has samples of shape (3,) while those of client 'ann'",
+        ),
         (([[1.0, 2]], [[0.5, 1]]), "client 'bob' has labels of shape (2,)"),
         (([[1.0, 2]], ["cat"]), "client 'bob' has labels of shape () and type object"),
         (([[1.0, 2], [1, 2]], [[0.5, [1]], [1, 2]]), "field 'y' holds lists of unlike lengths"),
