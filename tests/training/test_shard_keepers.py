@@ -207,7 +207,10 @@ def test_sums_over_all_clients_are_sums_over_shards(folders):
 
 @pytest.mark.usefixtures("_light")
 def test_a_run_goes_on_from_the_state_that_was_kept(folders, tmp_path, monkeypatch):
-    """Cut off in the last of its rounds, and with damaged states: the same numbers."""
+    """Cut off in the last of its rounds, and with damaged states: the same numbers.
+
+    First in a tuning run, which is tested after its last round alone, then in a trial.
+    """
     monkeypatch.setattr(storage, "EVERY", 0.0)
     opened = fa.Federation.open(folders[3][1])
     tried = fa.Experiment(
@@ -227,19 +230,21 @@ def test_a_run_goes_on_from_the_state_that_was_kept(folders, tmp_path, monkeypat
 
     class Cut(HereCrew):
         asked = 0
+        last = 6
 
         def gather(self, *told: Any) -> dict[int, Any]:
             self.asked += 1
-            if self.asked == 6:
+            if self.asked == self.last:
                 raise RuntimeError("the power is cut")
             return super().gather(*told)
 
     run("whole", HereCrew(opened, 2))
-    for damaged in (False, True):
-        name = f"cut {damaged}"
+    for last, damaged in ((6, "*"), (24, ""), (24, "*.*.*")):
+        name = f"cut at {last}, damaged {len(damaged)}"
+        monkeypatch.setattr(Cut, "last", last)
         with pytest.raises(RuntimeError, match="the power is cut"):
             run(name, Cut(opened, 2))
-        for file in (tmp_path / name / "states").iterdir() if damaged else ():
+        for file in (tmp_path / name / "states").glob(damaged) if damaged else ():
             file.write_bytes(flipped(file.read_bytes(), 200))
         folder = run(name, HereCrew(opened, 3))
         said = [each.text for each in folder.log() if each.event == RESUMED]
