@@ -17,6 +17,11 @@ command itself on two cores.
 trains on features of CIFAR-100's clients that are there already, multiplied by a number, so that the
 paper's steps suit them; `--small` takes five algorithms, few values of each setting but pFedMe's and
 three seeds: half an hour of a core.
+
+    python benchmarks/reproduce_wider.py --recorded
+
+prints the recorded runs of docs/reproduction and docs/reproduction-wider: both protocols over seeds,
+and what the paper published, its accuracies of text counted as each protocol counts.
 """
 
 from __future__ import annotations
@@ -27,6 +32,7 @@ from pathlib import Path
 import numpy as np
 
 import fedasym as fa
+from fedasym.experiments.reproduction import curves_of, published_accuracies, show_spread
 
 ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ("cifar100", "digits", "shakespeare", "stackexchange")
@@ -85,6 +91,39 @@ def scale_down(experiment: fa.Experiment) -> tuple[fa.Experiment, fa.Federation]
     return experiment.model_copy(update={"settings": settings}), clients
 
 
+def print_recorded(name: str) -> None:
+    """Both protocols and the paper, over seeds in percent: mean (worst to best)."""
+    held = {"cifar100": "cifar100-ready"}.get(name, name)  # the runs on the same features
+    folders = {
+        "text": [ROOT / "docs" / "reproduction" / held],
+        "code": [
+            ROOT / "docs" / "reproduction-wider" / f"{name}-code{end}" for end in ("", "-pfedme")
+        ],
+    }
+    columns: dict[str, dict[str, np.ndarray]] = {}
+    for protocol, places in folders.items():
+        runs = [fa.Results.load(each) for each in places if each.is_dir()]
+        if not runs:
+            continue
+        columns[protocol] = {key: each for run in runs for key, each in run.finals("seeds").items()}
+        curves = (curves_of(runs[0], name) or {}).get("seeds", {})
+        paper = published_accuracies(name)
+        text = paper is not None and paper.positions is not None
+        columns[f"paper, as {protocol} counts" if text else "paper"] = {
+            key: values[:, -1] for key, (_, values) in curves.items()
+        }
+    columns = {key: held for key, held in columns.items() if held}
+    print(f"\n{name}: after the last round, mean of seeds (worst to best)\n")
+    print("| |", " | ".join(columns), "|")
+    print("|", " | ".join(["---"] * (len(columns) + 1)), "|")
+    for algorithm in columns["text"]:
+        cells = []
+        for each in columns.values():
+            mean, spread = show_spread(each[algorithm]) if algorithm in each else ("–", "")
+            cells.append(f"{mean} ({spread})" if spread else mean)
+        print("|", " | ".join([algorithm, *cells]), "|")
+
+
 def main() -> None:
     asked = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     asked.add_argument("names", nargs="*", default=RECORDED)
@@ -95,7 +134,12 @@ def main() -> None:
     asked.add_argument("--ready", type=Path, help="features of CIFAR-100's clients, 8 bits each")
     asked.add_argument("--scale", type=float, default=1.0, help="what to multiply them by")
     asked.add_argument("--small", action="store_true", help="few values, three seeds")
+    asked.add_argument("--recorded", action="store_true", help="print the recorded runs")
     given = asked.parse_args()
+    if given.recorded:
+        for name in given.names:
+            print_recorded(name)
+        return
     ready = read_ready(given.ready, given.scale) if given.ready else None
     for name in given.names:
         for protocol in given.protocol or ["text", "code"]:

@@ -1553,7 +1553,7 @@ def reproduction(folder: Path) -> None:
             f"{compare_with_paper(results, tables.name)}\n\n{compare_with_theory(results)}\n\n{check_claims(results)}\n"
         )
         with tempfile.TemporaryDirectory() as aside:
-            draw_figures(results, aside, curves_of(tables.name))
+            draw_figures(results, aside, curves_of(results, tables.name))
             for name in ("seeds", "splits"):
                 if (drawn := Path(aside, f"{name}.png")).exists():
                     shutil.copy(drawn, folder / f"{tables.name}-{name}.png")

@@ -73,7 +73,7 @@ TWO = fa.spectra.atoms([0.5, 3], [0.6, 0.4])
         (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"clients": [2, 3]}, clients=4), "both varied and fixed"),
         (lambda: fa.compare("ftfa", "fedavg", WORLD, vary={"noise": (0, 1, 3)}, member_=1), "unknown option 'member_'"),
         (lambda: fa.compare("ftfa", "fedavg", fa.Population([1, 2], 1, 2), vary={"noise": (0, 1, 3)}), "holds arrays"),
-        (lambda: fa.fine_tuning(WORLD, step=2, steps=[5]), "step is 2: gradient descent diverges here from 0.343146"),
+        (lambda: fa.fine_tuning(WORLD, step=2, steps=[5]), "step is 2: gradient descent diverges here with steps of 0.343146"),
         (lambda: fa.fine_tuning(WORLD, step=0), "step is 0"),
         (lambda: fa.fine_tuning(WORLD, steps=[0.5]), "whole numbers"),
         (lambda: fa.fine_tuning(WORLD, flow=True, times=[-1]), "times of at least 0"),

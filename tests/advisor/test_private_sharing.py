@@ -1,4 +1,4 @@
-"""Advice under a privacy budget: whether sharing pays, and from how many clients on."""
+"""Advice under a privacy budget: whether sharing pays, and how many clients that takes."""
 
 import json
 from dataclasses import replace
@@ -34,7 +34,7 @@ def test_a_tight_budget_among_few_clients_makes_sharing_too_dear(few, tight):
     assert not tight.privacy.shares
     assert tight.privacy.plain == plain.predictions["rtfa"].trusted
     assert 20 < tight.privacy.pays < 60
-    assert f"it would pay from {tight.privacy.pays:.0f} on" in str(tight).replace("\n", " ")
+    assert f"it would pay with {tight.privacy.pays:.0f} or more" in str(tight).replace("\n", " ")
     loose = fa.advise(few, privacy=fa.Privacy(epsilon=8))
     assert loose.recommended == "rtfa"
     assert loose.privacy.plain < loose.privacy.loss < tight.privacy.loss
@@ -152,7 +152,7 @@ def test_a_budget_changes_advice_on_classes(labelled, loose):
     assert loose.privacy.pays < 50 < tight.privacy.pays
     assert loose.privacy.plain < loose.privacy.loss < tight.privacy.loss
     text = str(tight).replace("\n", " ")
-    assert f"it would pay from {tight.privacy.pays:,.0f} on" in text
+    assert f"it would pay with {tight.privacy.pays:,.0f} or more" in text
     assert "with least-squares heads on one-hot labels, and each client alone" in text
     assert "least-squares heads on one-hot labels, " in str(loose).replace("\n", " ")
     told = json.loads(loose.to_json())["privacy"]

@@ -9,7 +9,7 @@ from scipy.special import log_softmax
 
 import fedasym as fa
 from fedasym.algorithms import find
-from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut, fit_axes, leave_out, view_axes
+from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut, fit_axes, leave_each_out, view_axes
 from fedasym.exact.logistic import ClassSamples, LogisticProblem, minimise
 
 RNG = np.random.default_rng(0)
@@ -188,7 +188,7 @@ def test_a_newton_step_leaves_a_sample_out_as_a_refit_does(
         others = np.arange(n) != i
         part = fit_axes(offset[others], A[others], targets[others], held, W)
         without[i] = offset[i] + A[i] @ part
-    quick = leave_out(offset + A @ W, A, targets, held)
+    quick = leave_each_out(offset + A @ W, A, targets, held)
 
     def losses(outputs):
         return -log_softmax(outputs, axis=1)[np.arange(n), codes]

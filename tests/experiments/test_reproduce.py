@@ -2,13 +2,17 @@
 and what is missing.
 """
 
+from pathlib import Path
+
 import pytest
 
 import fedasym as fa
+from fedasym.data import find_dataset
 from fedasym.experiments.reproduction import (
     TARGETS,
     agenda,
     compare_with_paper,
+    curves_of,
     published_accuracies,
 )
 
@@ -129,3 +133,41 @@ def test_theory_beside_simulation(tmp_path):
         "noise.png",
     ]
     assert "drawn" in fedasym("reproduce", "theory", "--list", cwd=tmp_path).stdout
+
+
+RECORDED = Path(__file__).parents[2] / "docs"
+
+
+def test_the_papers_text_is_set_beside_ours_over_the_same_positions():
+    """Its accuracies count padding: over real positions where ours do not, as published else."""
+    plain = fa.Results.load(RECORDED / "reproduction" / "shakespeare")
+    counting = fa.Results.load(RECORDED / "reproduction-wider" / "shakespeare-code")
+    held = published_accuracies("shakespeare").trials["seeds"]["ftfa"].final
+    real = (423_040 * held - 98_437) / 324_603
+    for results, theirs in ((plain, real), (counting, held)):
+        table = compare_with_paper(results, "shakespeare")
+        rows = [line.split() for line in table.splitlines()]
+        (row,) = [row for row in rows if row[:2] == ["seeds", "ftfa"]]
+        assert float(row[4]) == pytest.approx(100 * theirs.mean(), abs=0.006)
+        rounds, drawn = curves_of(results, "shakespeare")["seeds"]["ftfa"]
+        assert rounds[-1] == 400
+        assert drawn[:, -1] == pytest.approx(theirs)
+        assert ("98,437 of them padding" in table) == (results is plain)
+
+
+def test_every_published_position_is_one_of_the_papers_test_samples():
+    """Text has 80 characters a sample, 20 words; images have no positions."""
+    for name, length in (("shakespeare", 80), ("stackoverflow", 20)):
+        positions = published_accuracies(name).positions
+        assert positions.counted == length * find_dataset(name).paper.test
+    assert published_accuracies("cifar100").positions is None
+    unknown = published_accuracies("stackoverflow")
+    curve = unknown.trials["splits"]["ftfa"]
+    assert unknown.positions.without_padding(curve) is curve
+
+
+def test_a_report_says_what_the_papers_curves_of_text_count(tmp_path):
+    results = fa.Results.load(RECORDED / "reproduction" / "shakespeare")
+    page = fa.report(results, tmp_path / "page.html", curves_of(results)).read_text()
+    assert "as the paper published it, over real positions" in page
+    assert "98,437 of them padding" in page

@@ -11,7 +11,15 @@ import safetensors.numpy
 from scipy.special import gammaln
 
 import fedasym as fa
-from fedasym.models.doubles import FlatRows, Interval, calibrate, probe, probe_heads, read_rows
+from fedasym.models.doubles import (
+    FlatRows,
+    Interval,
+    calibrate,
+    hold_out,
+    probe,
+    probe_heads,
+    read_rows,
+)
 from fedasym.models.laws import Scales, ShareLaw, add_products, regress_classes, regress_rest
 from fedasym.models.sums import ShapeSums, sum_moves
 from fedasym.models.survey import Survey, send_sums
@@ -665,7 +673,7 @@ def test_a_difference_is_weighed_on_the_same_clients(double):
     assert double.difference_error("local_ridge", "fedavg") == pytest.approx(plain, rel=1e-9)
     found = fa.what_if(double, {"samples": [40]}, ["fedavg", "local_ridge", "rtfa"], draws=1)
     point = found.at("samples", 40, "rtfa")
-    drawn = double.draw(samples=40, held=20, seed=0)
+    drawn = double.draw(samples=40, held=hold_out(len(double.sizes)), seed=0)
     board = board_of(drawn)
     apart = board.score(fa.algorithms.find("rtfa")) - board.score(fa.algorithms.find("fedavg"))
     off = double.card.drawn["rtfa"] - double.card.measured["rtfa"]

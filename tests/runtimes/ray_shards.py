@@ -1,9 +1,11 @@
 """A driver of a federation in shards on a cluster, to which things happen: a worker is killed, then
-a node, then the driver itself; before, it meets a damaged shard.
+a node, then the driver itself; before, it meets a damaged shard, and asks for advice, while a
+worker is killed.
 
-    python -m tests.runtimes.ray_shards ADDRESS EXPERIMENT FOLDER DAMAGED
+    python -m tests.runtimes.ray_shards ADDRESS EXPERIMENT FOLDER DAMAGED ADVISED
 
-It says `node` when a node is to go, and waits for a line.
+It says `node` when a node is to go, and waits for a line. The advice, and what was said meanwhile,
+are in ADVISED.txt.
 """
 
 from __future__ import annotations
@@ -11,6 +13,8 @@ from __future__ import annotations
 import os
 import signal
 import sys
+from collections.abc import Callable
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -45,20 +49,35 @@ def die() -> None:
 EVENTS = {2: kill_worker, 5: lose_node, 10: die}  # by round, before it
 
 
-def main(address: str, experiment: str, folder: str, damaged: str) -> None:
+def disturb(name: str, events: dict[int, Callable[[], None]]) -> None:
+    """Let things happen before calls of a crew's method."""
+    method, calls = getattr(RayCrew, name), count()
+
+    def disturbed(self: RayCrew, *told: Any) -> Any:
+        events.get(next(calls), lambda: None)()
+        return method(self, *told)
+
+    setattr(RayCrew, name, disturbed)
+
+
+def advise(advised: str, on: Ray) -> None:
+    """Advice on shards behind a URL, in which the second pass over them loses a worker."""
+    disturb("map", {1: kill_worker})
+    heard: list[str] = []
+    opened = fa.Federation.open(Path(advised).absolute().as_uri())
+    advice = fa.advise(opened, on=on, progress=lambda _, text: heard.append(str(text)))
+    Path(f"{advised}.txt").write_text("\n".join([str(advice), *heard]))
+
+
+def main(address: str, experiment: str, folder: str, damaged: str, advised: str) -> None:
     on, tried = Ray(address=address), fa.Experiment.from_toml(experiment)
     try:
         with open_shards(on, fa.Federation.open(damaged)) as opened:
             column_sizes(opened.federation)
     except fa.InvalidInput as reason:
         print(reason, flush=True)
-    gather, rounds = RayCrew.gather, iter(range(1000))
-
-    def disturbed(self: RayCrew, *told: Any) -> Any:
-        EVENTS.get(next(rounds), lambda: None)()
-        return gather(self, *told)
-
-    RayCrew.gather = disturbed  # type: ignore[method-assign]
+    advise(advised, on)
+    disturb("gather", EVENTS)
     fa.run(tried, into=folder, on=on)
 
 

@@ -270,6 +270,20 @@ def test_where_a_nodes_samples_are_is_its_own_business(tmp_path):
     assert heads_folder({"data-path": str(file), "heads-path": "/srv/heads"}) == Path("/srv/heads")
 
 
+def test_how_a_nodes_table_was_saved_is_its_own_business(tmp_path):
+    table = "client;Größe;label\n" + "José;1,5;0\nJosé;2,5;1\nAnn;3,5;1\n" * 4
+    run = {"classes": "2", "features": "Größe"}
+    saved = {}
+    for code in ("cp1252", "utf-8"):
+        file = tmp_path / f"{code}.csv"
+        file.write_bytes(table.encode(code))
+        saved[code] = {"data-path": str(file), "allow-features": "Größe"}
+    old = saved["cp1252"]
+    assert load_clients(old | {"encoding": "cp1252"}, run) == load_clients(saved["utf-8"], run)
+    with pytest.raises(fa.InvalidInput, match="encoding="):  # a run does not say how nodes save
+        load_clients(old, run | {"encoding": "cp1252"})
+
+
 def test_names_of_clients_are_safe_names_of_files(tmp_path):
     path = head_file(tmp_path, "ftfa", "../../etc/passwd", 1)
     assert path.parent == tmp_path / "ftfa"

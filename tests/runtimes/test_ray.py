@@ -38,13 +38,12 @@ from ..experiments.small import (
     times_computed,
     written,
 )
-from ..training.test_shard_keepers import HereCrew
+from ..training.test_shard_keepers import HereCrew, draw_advised
 from .ray_host import QUIET
 from .ray_processes import LOOPBACK, at_work, ended, inside, listening, wait_until
 from .ray_warm import write_program
 
 pytestmark = [
-    pytest.mark.xdist_group("processes"),
     pytest.mark.skipif(
         not sys.platform.startswith("linux"), reason="processes are looked for in /proc"
     ),
@@ -264,7 +263,7 @@ personal_epochs = 2
 
 
 def test_shards_survive_a_worker_a_node_and_the_driver(cluster, started, whole, variables, warm):
-    """The bits of a run in which nobody died, the numbers of one process."""
+    """The bits of a run in which nobody died, the numbers of one process; so with advice."""
     home = cluster.home
     drawn = fa.datasets.synthetic(
         task="classification", clients=20, dimension=6, classes=3, aspect=0.3, seed=1
@@ -274,11 +273,12 @@ def test_shards_survive_a_worker_a_node_and_the_driver(cluster, started, whole, 
     shard = home / "damaged" / "shard-00004.safetensors"
     shard.write_bytes(flipped(shard.read_bytes(), shard.stat().st_size - 200))
     (home / "shards.toml").write_text(SHARDS)
+    advised = draw_advised("many classes").save(home / "advised", shards=7)
     tried = fa.Experiment.from_toml(home / "shards.toml")
     node = cluster.told("add")
     pipes = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
     words = ["-m", "tests.runtimes.ray_shards", cluster.address, "shards.toml", "kept"]
-    words.append(str(home / "damaged"))
+    words += [str(home / "damaged"), "advised"]
     driver = subprocess.Popen([warm, *words], env=variables, cwd=home, text=True, **pipes)
     said = next((each for each in driver.stdout if each.startswith("the shard")), None)
     assert said, driver.communicate()[1]
@@ -286,6 +286,10 @@ def test_shards_survive_a_worker_a_node_and_the_driver(cluster, started, whole, 
         column_sizes(fa.Federation.open(home / "damaged"))
     assert said.strip() == str(refused.value)
     assert "node\n" in driver.stdout
+    advice = str(fa.advise(fa.Federation.open(advised)))
+    told = (home / "advised.txt").read_text()
+    assert told.startswith(advice)
+    assert "a worker was lost, its worker died: its shards are looked at again" in told
     assert cluster.told(f"remove {node}") == "gone"
     driver.stdin.write("\n")
     driver.stdin.flush()

@@ -353,7 +353,7 @@ def test_the_servers_update_is_that_of_the_stage():
         ({"rounds": -1}, "rounds"),
         ({"local_steps": 0}, "local_steps"),
         ({"local_steps": 1.5}, "local_steps"),
-        ({"server_step": 5.0}, "diverges here from"),
+        ({"server_step": 5.0}, "diverges here with steps of"),
         ({"server_step": "much"}, "server_step"),
         ({"cohort": 30, "clients": 20}, "cohort is 30"),
         ({"clients": 20, "privacy": fa.Privacy(epsilon=1)}, "dimension"),
@@ -467,7 +467,7 @@ def test_sharing_pays_from_the_number_of_clients_that_is_said(costs):
             rounds=[4, 16], margin=0.1,
         )  # fmt: skip
         assert around.shares.tolist() == [[True, False]]
-    assert f"epsilon 1: from {costs.pays[0]:,.0f} clients on" in str(costs)
+    assert f"{costs.pays[0]:,.0f} at epsilon 1" in str(costs)
 
 
 def test_privacy_costs_what_a_larger_radius_would_cost(costs):

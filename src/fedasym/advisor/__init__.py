@@ -9,7 +9,8 @@ with held-out fits, doubt, recommend. In a federation whose samples may not move
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -108,9 +109,9 @@ from fedasym.algorithms.paper import SHARES, SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
 from fedasym.core.numbers import Array, flag, plural, three_digits
 from fedasym.core.privacy import Privacy, read_privacy
-from fedasym.core.runtime import few_threads
+from fedasym.core.runtime import Executor, Progress, ask, few_threads, progress_shown
 from fedasym.data.federation import Federation
-from fedasym.data.shards import check_in_memory
+from fedasym.data.shards import ShardedFederation, check_in_memory
 from fedasym.data.splits import TRAIN
 from fedasym.exact.classes import ClassFit, fit_classes, refuse_classes
 from fedasym.exact.estimators import fit as fit_linear
@@ -138,6 +139,8 @@ def advise(
     privacy: Privacy | None = None,
     statistics_privacy: Privacy | None = None,
     what_if: bool = False,
+    on: Executor | str | None = None,
+    progress: Progress | None = None,
 ) -> Advice:
     """Estimate the population behind federated data, predict every algorithm, recommend and doubt.
 
@@ -153,7 +156,7 @@ def advise(
     algorithms: some to look at beside the paper's, by name or as objects: any that can be predicted
         (few features: fitted); "all": every one that can be.
     privacy: an `fa.Privacy(epsilon=...)` that training has to keep: where it makes sharing too
-        expensive, clients are advised to learn alone, and told from how many on sharing would pay.
+        expensive, clients are advised to learn alone, and how many would make it pay is said.
         The statistics of the advice itself are not counted. For classes this is predicted for
         least-squares heads on one-hot labels.
     statistics_privacy: an `fa.Privacy(epsilon=...)` that these statistics have to keep: of every
@@ -161,6 +164,10 @@ def advise(
         Intervals are wider, and nothing is said of single clients. Labels that are numbers.
     what_if: also draw clients that resemble these, with other numbers of samples and clients, and
         say what follows (`fa.what_if`); of a Federation.
+    on: "ray", or a `fedasym.runtimes.Ray` that says where and with what: the shards of a Federation
+        on disk are looked at by the workers of a cluster, each by one that can read it, which send
+        sums; the few clients that are looked at more closely send what is known of each.
+    progress: called with the share that is done and a few words, where workers look at shards.
 
     The metric is the loss above the noise for numbers, for classes the accuracy, with the ridge of
     the logistic loss. Noise and radius come from the restricted likelihood of y_i ~ (X_i theta_0,
@@ -183,6 +190,16 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    if on is not None:
+        if flag("what_if", what_if):
+            raise InvalidInput(
+                "what_if is True with on: clients are drawn to resemble yours in this process;"
+                " leave one of them out"
+            )
+        asked: dict[str, Any] = {"task": task, "intercept": intercept, "algorithms": algorithms}
+        asked |= {"privacy": privacy, "statistics_privacy": statistics_privacy}
+        with share_shards(data, on, progress_shown(progress)) as shared:
+            return advise(shared, y, clients, **asked)
     if drawn := flag("what_if", what_if):
         check_resembled(data)
     budget = read_privacy(privacy)
@@ -230,6 +247,22 @@ def advise(
     if isinstance(data, Federation) and data.recipe is not None:
         return replace(advice, columns=str(data.recipe))
     return advice
+
+
+@contextmanager
+def share_shards(
+    data: Any, on: Executor | str, progress: Progress | None
+) -> Iterator[ShardedFederation]:
+    """A federation in shards, read by the workers of a cluster."""
+    executor = ask("read executor")(on)
+    if not isinstance(data, ShardedFederation):
+        raise InvalidInput(
+            "on is given, and the clients are in memory: workers share out the shards of a"
+            " federation on disk (federation.save(folder, shards=...), fa.Federation.open); leave"
+            " on out"
+        )
+    with ask("open shards")(executor, data, progress) as keepers:
+        yield keepers.federation
 
 
 def check_resembled(data: Any) -> None:

@@ -132,7 +132,7 @@ class PrivateSharing:
     loss: of the best private training of `algorithm`, `plain` of its non-private one and `alone` of
         clients that share nothing, all above the noise; for classes the shares of labels that are
         wrong.
-    pays: from how many such clients on sharing pays, that is, gains at least 5 %.
+    pays: how many such clients it takes for sharing to pay, that is, to gain at least 5%.
     rounds, cohort, clip, noise_multiplier, local_steps, server_step: of that training.
     """
 
@@ -156,12 +156,12 @@ class PrivateSharing:
         return self.loss <= (1 - LEAST_GAIN) * self.alone
 
     def describe(self, show: Callable[[float], str], heads: str = "") -> str:
-        """What a budget costs, whether sharing pays under it, and from how many clients on.
+        """What a budget costs, whether sharing pays under it, and how many clients that takes.
 
         show: a loss in words. heads: which models these are, with a comma.
         """
         private, plain, alone = map(show, (self.loss, self.plain, self.alone))
-        many = "however many there are" if np.isinf(self.pays) else f"from {self.pays:,.0f} on"
+        many = "however many there are" if np.isinf(self.pays) else f"with {self.pays:,.0f} or more"
         budget = f"With epsilon {number(self.epsilon)} at delta {self.delta:g}"
         if self.shares:
             return (

@@ -205,8 +205,8 @@ def scarce_samples(seen: SizeEvidence) -> str | None:
     return (
         f"all clients together have {seen.sizes.sum():g} samples for {seen.dimension} features:"
         " radius and norm can be separated only by products across clients, which takes a shared"
-        " optimum without preferred directions, noise and radius hardly at all: losses are known"
-        " no better than their intervals say; use a ridge for the shared model too."
+        " optimum without preferred directions, and noise and radius hardly at all. Losses are"
+        " known no better than their intervals say; put a ridge on the shared model too."
     )
 
 

@@ -18,9 +18,11 @@ from __future__ import annotations
 
 from collections.abc import Hashable, Sequence
 from dataclasses import dataclass, replace
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.optimize
+from numpy.typing import NDArray
 
 from fedasym.advisor.class_statistics import (
     MANY_HOLDING,
@@ -28,19 +30,28 @@ from fedasym.advisor.class_statistics import (
     PROFILE_ROOM,
     SHARED_ROOM,
     ClientView,
+    ProbeRecord,
     ProbeRecorder,
     Probes,
     SharedSums,
     ShiftRecorder,
+    ShiftRow,
     pool_classes,
     probe_ratios,
     view_client,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding, spread_places
+from fedasym.advisor.data import (
+    LEAST_CLIENTS,
+    Classes,
+    ClientData,
+    Coding,
+    map_clients,
+    spread_places,
+)
 from fedasym.advisor.estimates import Estimates, draw_about
 from fedasym.advisor.moments import PROBE_VECTORS, fit_variances, probe_vectors, sum_across
 from fedasym.advisor.statistics import SizeGroups, Summary, spectrum_of
-from fedasym.advisor.structure import Profile, ProfileRecorder
+from fedasym.advisor.structure import Profile, ProfileRecord, ProfileRecorder
 from fedasym.core.numbers import Array
 from fedasym.theory.classes.squared_labels import FAINT, LabelModel, Link
 from fedasym.training.decomposition import GainParts
@@ -228,7 +239,7 @@ def affordable_places(classes: Classes, work: float = LOOK_WORK) -> list[int]:
     return [int(place) for place in spread_places(len(n), int(np.clip(work / each, 30, most)))]
 
 
-def summarise_view(name: object, client: ClientView, outputs: int) -> Summary:
+def summarise_view(name: Hashable, client: ClientView, outputs: int) -> Summary:
     """A client's squares along its axes, a mean over the free outputs."""
     along, raw = client.U.T @ client.about, client.U.T @ client.labels
     n = len(client.labels)
@@ -271,68 +282,76 @@ class AdjustedClient:
         return replace(one, residual=(one.residual + change) / self.lift, rest=rest)
 
 
+ScarceRecord = tuple[Hashable, ClientView]
+
+
+class MomentRecord(NamedTuple):
+    """What one client about the others' model says; the client itself where samples are scarce."""
+
+    summary: Summary
+    adjusted: AdjustedClient
+    signal: float
+    push: tuple[float, float]
+    errors: Array  # of the shared model: what noise and what displacements leave in it
+    profile: ProfileRecord | None
+
+
 class MomentRecorder:
     """Clients about the others' model, one by one; they are kept only where samples are scarce."""
 
-    def __init__(self, classes: Classes, shared: SharedSums) -> None:
+    def __init__(self, classes: Coding, shared: SharedSums) -> None:
         self.classes, self.shared = classes, shared
         roomy = shared.samples >= PROFILE_ROOM * len(shared.S)
         self.profile = ProfileRecorder(shared) if roomy and not shared.scarce else None
-        self.kept: list[tuple[object, ClientView]] = []
-        self.summaries: list[Summary] = []
-        self.adjusted: list[AdjustedClient] = []
-        self.signal: list[float] = []
-        self.push: list[tuple[float, float]] = []
-        # of the shared model: what noise and what displacements leave in it
-        self.errors = np.zeros(2)
 
-    def add(self, name: object, client: ClientView) -> None:
-        """One client more."""
+    def record(self, name: Hashable, client: ClientView) -> MomentRecord | ScarceRecord:
+        """Of one client."""
         if self.shared.scarce:
-            self.kept.append((name, client))
-            return
+            return name, client
         K = self.classes.free
         n = len(client.X)
         one = summarise_view(name, client, K)
-        self.summaries.append(one)
-        self.adjusted.append(AdjustedClient.of(one, client, K))
-        self.signal.append(float((client.labels * (client.labels - client.about)).sum()) / K)
         own = client.X.T @ client.labels
-        self.push.append(
-            (float((own * (self.shared.cross - own)).sum()) / K, n * (self.shared.samples - n))
+        push = float((own * (self.shared.cross - own)).sum()) / K, n * (self.shared.samples - n)
+        return MomentRecord(
+            one,
+            AdjustedClient.of(one, client, K),
+            float((client.labels * (client.labels - client.about)).sum()) / K,
+            push,
+            np.array([client.noise.sum(), client.shift.sum() / client.X.shape[1]]),
+            None if self.profile is None else self.profile.record(client, K),
         )
-        self.errors += [client.noise.sum(), client.shift.sum() / client.X.shape[1]]
-        if self.profile is not None:
-            self.profile.add(client, K)
 
-    def finish(self) -> ClassMoments:
-        """What all of them say."""
+    def finish(self, records: Sequence[Any], sizes: Array) -> ClassMoments:
+        """What all of them say; sizes: of all clients, of which these may be some."""
         if self.shared.scarce:
-            return scarce_moments(self.classes, self.kept)
-        point, draws = combine_moments(
-            self.adjusted, self.summaries, np.array(self.signal), self.classes.total
-        )
-        n = np.array([each.samples for each in self.summaries], dtype=float)
-        B = float(np.sum(self.signal) / n.sum())
-        noise, shift = self.errors / n.sum()
+            return scarce_moments(self.classes, records)
+        summaries, adjusted, signals, push, errors, profiles = map(list, zip(*records, strict=True))
+        signal = np.array(signals)
+        point, draws = combine_moments(adjusted, summaries, signal, self.classes.total)
+        n = np.array([each.samples for each in summaries], dtype=float)
+        B = float(signal.sum() / n.sum())
+        noise, shift = np.sum(errors, axis=0) / n.sum()
+        profile = self.profile
         return ClassMoments(
             point=np.maximum(point, 0.0),
             draws=draws,
-            spectrum=spectrum_of(self.summaries),
-            summaries=self.summaries,
-            lift=self.measure_lift(B, signal_influence(np.array(self.signal), n)),
+            spectrum=spectrum_of(summaries),
+            summaries=summaries,
+            lift=self.measure_lift(B, signal_influence(signal, n), np.array(push), sizes),
             excess=(float(point[0] * noise), float(point[1] * shift)),
             flat=bool(np.mean(draws[:, 1] <= 0) > 0.025),
             scarce=False,
             method="residuals about the others' model",
-            profile=None if self.profile is None else self.profile.finish(float(point[0])),
+            profile=None if profile is None else profile.finish(profiles, float(point[0])),
         )
 
-    def measure_lift(self, B: float, by_client: Array) -> tuple[float, float]:
+    def measure_lift(
+        self, B: float, by_client: Array, push: Array, sizes: Array
+    ) -> tuple[float, float]:
         """The lift across clients over that without preferred directions; its standard error."""
-        above, below = np.array(self.push).T
-        S = self.shared.S
-        n = self.classes.data.sizes.astype(float)
+        above, below = push.T
+        S, n = self.shared.S, sizes.astype(float)
         even = float((S**2).sum()) - float(np.trace(self.shared.squares))
         if CLEAR_SIGNAL * np.sqrt(by_client @ by_client) > B or even <= 1e-9 * float((S**2).sum()):
             # hardly any signal, or clients have no directions in common: nothing can be said
@@ -382,9 +401,9 @@ def constrain_total(
     return point + (total - float(weights @ point)) * step, left * np.sqrt((m - 1) / (m - 3))
 
 
-def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]]) -> ClassMoments:
+def scarce_moments(classes: Coding, clients: Sequence[ScarceRecord]) -> ClassMoments:
     """Too few samples for a shared model: labels within clients, products across (`moments`)."""
-    K, d = classes.free, classes.data.dimension
+    K, d = classes.free, clients[0][1].X.shape[1]
     summaries = [summarise_view(name, client, K) for name, client in clients]
     n = np.array([each.samples for each in summaries], dtype=float)
     tau = float(sum(each.power.sum() for each in summaries)) / (n.sum() * d)
@@ -429,7 +448,7 @@ def scarce_moments(classes: Classes, clients: Sequence[tuple[object, ClientView]
     )
 
 
-def possible_moments(draws: Array, classes: Classes) -> Array:
+def possible_moments(draws: Array, classes: Coding) -> Array:
     """The possible draws: no part below 0, no more explained than labels leave; some come twice.
 
     With so few samples the best fit alone may be far out of bounds; the mean of what is possible is
@@ -475,47 +494,66 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
     """Two passes over the clients: the shared model, then each about the model of the others."""
     classes, shared = pool_classes(classes)
     places = affordable_places(classes, work)
-    data = classes.data
+    data, coding = classes.data, classes.coding
     sizes = data.sizes.astype(float)
-    gathering = MomentRecorder(classes, shared)
-    probing = ProbeRecorder(classes, probe_ratios(float(np.trace(shared.S)), sizes, data.dimension))
     counts = data.count_labels(classes.count)
-    held_counts = []
-    shifting = ShiftRecorder(classes, shared, counts, count_holding(data, places) >= MANY_HOLDING)
-    for place in places:
-        X, codes = data.rows(place)
-        client = view_client(shared, X, classes.targets(codes))
-        gathering.add(data.parts[place].name, client)
-        others = shared.without(client)
-        held = data.held(place)
-        held_counts.append(np.bincount(held[1].astype(int), minlength=classes.count))
-        probing.add(client, codes, held, others, data.tested(place))
-        shifting.add(client, codes, held, others)
-    probes = probing.finish()
+    holds = int((data.held_sizes[places] > 0).sum()) >= MANY_HOLDING
+    ratios = probe_ratios(float(np.trace(shared.S)), sizes, data.dimension)
+    moments, probing = MomentRecorder(coding, shared), ProbeRecorder(coding, ratios)
+    shifting = ShiftRecorder(coding, shared, counts.sum(0), holds)
+    told = moments, probing, shifting
+    parts = map_clients(data, look_again, *told, places=places)
+    own, probed, shifts, held = zip(*(record for part in parts for record in part), strict=True)
+    probes = probing.finish(probed)
     energy = float(np.trace(shared.covariance))
     listed = places if data.on_disk else list(range(len(data.parts)))
     return ClassLook(
         classes=classes,
-        clients=tuple(data.parts[place].name for place in listed),
+        clients=data.names(listed),
         sizes=sizes,
         dimension=data.dimension,
         dropped=data.left_out,
         energy=energy,
         mean_share=float(shared.mean @ shared.mean) / energy,
         places=places,
-        found=gathering.finish(),
+        found=moments.finish(own, sizes),
         probes=probes,
         counts=counts,
         data=data,
-        gain=shifting.finish(probes),
-        drift=describe_drift(counts[places], np.array(held_counts, float)),
+        gain=shifting.finish(shifts, probes),
+        drift=describe_drift(counts[places], np.array(held, float)),
         listed=listed,
     )
 
 
-def count_holding(data: ClientData, places: Sequence[int]) -> int:
-    """How many of these clients hold samples out."""
-    return sum(data.parts[place].held.size > 0 for place in places)
+def look_again(
+    data: ClientData, moments: MomentRecorder, probing: ProbeRecorder, shifting: ShiftRecorder
+) -> list[tuple[Any, ProbeRecord, list[ShiftRow], NDArray[np.intp]]]:
+    """The records of each of these clients, and how many of each class it holds out."""
+    coding, shared, found = moments.classes, moments.shared, []
+    for place, part in enumerate(data.parts):
+        X, codes = data.rows(place)
+        client = view_client(shared, X, coding.targets(codes))
+        others, held = shared.without(client), data.held(place)
+        found.append(
+            (
+                moments.record(part.name, client),
+                probing.record(client, codes, held, others, data.tested(place)),
+                shifting.record(client, codes, held, others),
+                np.bincount(held[1].astype(int), minlength=coding.count),
+            )
+        )
+    return found
+
+
+def look_at_moments(data: ClientData, moments: MomentRecorder) -> list[Any]:
+    """The same of moments alone."""
+    found = []
+    for place, part in enumerate(data.parts):
+        X, codes = data.rows(place)
+        view = view_client(moments.shared, X, moments.classes.targets(codes))
+        found.append(moments.record(part.name, view))
+    return found
 
 
 def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments | None:
@@ -532,11 +570,9 @@ def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments
     fresh, shared = pool_classes(Classes(seen.classes.names, held))
     if fresh.data.dimension != data.dimension:
         return None
-    gathering = MomentRecorder(fresh, shared)
-    for place in affordable_places(fresh, work):
-        X, codes = fresh.data.rows(place)
-        gathering.add(fresh.data.parts[place].name, view_client(shared, X, fresh.targets(codes)))
-    found = gathering.finish()
+    moments = MomentRecorder(fresh.coding, shared)
+    parts = map_clients(fresh.data, look_at_moments, moments, places=affordable_places(fresh, work))
+    found = moments.finish([record for part in parts for record in part], sizes.astype(float))
     return replace(
         found,
         summaries=seen.found.summaries,

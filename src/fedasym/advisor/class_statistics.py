@@ -22,14 +22,16 @@ kept unless the clients, as a sample, contradict them.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from fedasym.advisor.data import Classes, Coding, spread_places
+from fedasym.advisor.data import Classes, ClientData, Coding, spread_places, sum_clients
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK
 from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts
@@ -90,36 +92,57 @@ class ClientView:
     shift: Array
 
 
-def pool_classes(classes: Classes) -> tuple[Classes, SharedSums]:
-    """One pass over the clients; dependent features come back as the directions they span."""
-    data = classes.data
-    d = data.dimension
-    outputs = 1 if classes.count == 2 else classes.count
-    S, cross, squares, mean = (
-        np.zeros((d, d)),
-        np.zeros((d, outputs)),
-        np.zeros((d, d)),
-        np.zeros(d),
-    )
+@dataclass(frozen=True, eq=False)
+class ClassSums:
+    """Sums over some clients that the shared model follows from: S, the sum of G_j^2, X'Y, X'1."""
+
+    S: Array
+    squares: Array
+    cross: Array
+    total: Array
+
+    def __add__(self, other: ClassSums) -> ClassSums:
+        return ClassSums(
+            self.S + other.S,
+            self.squares + other.squares,
+            self.cross + other.cross,
+            self.total + other.total,
+        )
+
+
+def add_up_clients(data: ClientData, coding: Coding) -> ClassSums:
+    """The sums over these clients."""
+    d, outputs = data.dimension, 1 if coding.count == 2 else coding.count
+    S, squares = np.zeros((d, d)), np.zeros((d, d))
+    cross, total = np.zeros((d, outputs)), np.zeros(d)
     for X, codes in data:
         G = X.T @ X
         S += G
         squares += G @ G if len(X) >= d else X.T @ (X @ X.T) @ X
-        cross += X.T @ classes.targets(codes)
-        mean += X.sum(0)
+        cross += X.T @ coding.targets(codes)
+        total += X.sum(0)
+    return ClassSums(S, squares, cross, total)
+
+
+def pool_classes(classes: Classes) -> tuple[Classes, SharedSums]:
+    """One pass over the clients; dependent features come back as the directions they span."""
+    data = classes.data
+    d = data.dimension
+    sums: ClassSums = sum_clients(data, add_up_clients, classes.coding)
     samples = int(data.sizes.sum())
-    values, vectors = scipy.linalg.eigh(S)
+    mean = sums.total / samples
+    values, vectors = scipy.linalg.eigh(sums.S)
     kept = values > max(RANK, d * np.finfo(float).eps) * values[-1]
-    if samples < SHARED_ROOM * kept.sum():
-        return classes, solve_shared(
-            S, squares, cross, mean / samples, samples, SOFT_RIDGE * d / samples, True
-        )
-    if kept.all():
-        return classes, solve_shared(S, squares, cross, mean / samples, samples, FIRM_RIDGE, False)
+    scarce = bool(samples < SHARED_ROOM * kept.sum())
+    ridge = SOFT_RIDGE * d / samples if scarce else FIRM_RIDGE
+    if scarce or kept.all():
+        told = sums.S, sums.squares, sums.cross, mean
+        return classes, solve_shared(*told, samples, ridge, scarce)
     basis = vectors[:, kept]
     spanned = replace(classes, data=replace(data, basis=basis))
-    sums = basis.T @ S @ basis, basis.T @ squares @ basis, basis.T @ cross, basis.T @ mean / samples
-    return spanned, solve_shared(*sums, samples, FIRM_RIDGE, False)
+    S, squares = basis.T @ sums.S @ basis, basis.T @ sums.squares @ basis
+    turned = S, squares, basis.T @ sums.cross, basis.T @ mean
+    return spanned, solve_shared(*turned, samples, ridge, False)
 
 
 def solve_shared(
@@ -243,45 +266,50 @@ def probe_ratios(energy: float, sizes: Array, dimension: int) -> Array:
     return np.append(scale * np.geomspace(1 / RATIO_SPAN, RATIO_SPAN, PROBE_RATIOS), np.inf)
 
 
+class ProbeRecord(NamedTuple):
+    """What the probes of one client said: right answers along the ratios, left out about the
+    others' model and about 0, held out about both, and on the test samples about both.
+    """
+
+    right: list[Array]
+    test: list[Array]
+    counts: tuple[int, int]  # of own samples and of held-out ones
+    tested: int  # of test samples
+
+
 class ProbeRecorder:
-    """Clients one after the other; what they say is kept, they are not."""
+    """Clients one by one; what they say is kept, they are not."""
 
     def __init__(self, classes: Coding, ratios: Array) -> None:
         self.classes, self.ratios = classes, ratios
-        self.kept: list[list[Array]] = [[], [], [], []]
-        self.counts: list[tuple[int, int]] = []
-        self.test_kept: list[list[Array]] = [[], []]
-        self.test_counts: list[int] = []
 
-    def add(
+    def record(
         self,
         client: ClientView,
         codes: Array,
         held: tuple[Array, Array],
         others: Array,
         tested: NDArray[np.bool_] | None = None,
-    ) -> None:
-        """One client more, and the model of the others. tested: which held-out samples are for
+    ) -> ProbeRecord:
+        """Of one client, given the model of the others. tested: which held-out samples are for
         test.
         """
-        self.kept[0].append(self.left_out(client, client.about, codes))
-        self.kept[1].append(self.left_out(client, client.labels, codes))
+        right = [
+            self.left_out(client, client.about, codes),
+            self.left_out(client, client.labels, codes),
+        ]
         rows = spread_places(len(held[1]), PROBE_ROWS)
         X, answers = (part[rows] for part in held)
         test = np.zeros(len(rows), bool) if tested is None else tested[rows]
         nothing = np.zeros((len(X), client.labels.shape[1]))
-        for place, (about, start) in enumerate(
-            ((client.about, X @ others), (client.labels, nothing))
-        ):
+        on_test: list[Array] = []
+        for about, start in ((client.about, X @ others), (client.labels, nothing)):
             hits = self.held(client, about, X, start, answers)
-            for kept, chosen in (
-                (self.kept[2 + place], hits),
-                (self.test_kept[place], hits[:, test]),
-            ):
+            for kept, chosen in ((right, hits), (on_test, hits[:, test])):
                 none = np.full(self.ratios.size, np.nan)
                 kept.append(chosen.mean(1) if chosen.size else none)
-        self.counts.append((min(len(codes), PROBE_ROWS), len(answers)))
-        self.test_counts.append(int(test.sum()))
+        counts = min(len(codes), PROBE_ROWS), len(answers)
+        return ProbeRecord(right, on_test, counts, int(test.sum()))
 
     def left_out(self, client: ClientView, about: Array, codes: Array) -> Array:
         """Right answers on the client's own samples, each predicted without itself."""
@@ -307,25 +335,25 @@ class ProbeRecorder:
             right[place] = self.classes.guess(start + across @ (weight[:, None] * along)) == codes
         return right
 
-    def finish(self) -> Probes:
+    def finish(self, records: Sequence[ProbeRecord]) -> Probes:
         """What all of them said."""
-        own, out = np.array(self.counts).T
-        test = np.array(self.test_counts)
-        curves = [
-            AccuracyCurve(np.array(rows), count)
-            for rows, count in zip(
-                (*self.kept, *self.test_kept), (own, own, out, out, test, test), strict=True
-            )
-        ]
+        own, out = np.array([each.counts for each in records]).T
+        test = np.array([each.tested for each in records])
+        right = np.array([[*each.right, *each.test] for each in records]).swapaxes(0, 1)
+        counts = (own, own, out, out, test, test)
+        curves = [AccuracyCurve(*pair) for pair in zip(right, counts, strict=True)]
         return Probes(self.ratios, *curves)
+
+
+ShiftRow = tuple[Array, Array, Array, Array]  # scores, answers, class counts and shift of scores
 
 
 class ShiftRecorder:
     """What the others' model says of a client's samples, and how its class shares and its mean
-    features would correct that; clients one after the other.
+    features would correct that; clients one by one.
 
     Held-out samples where clients have some (`holds`); otherwise each half of the training samples
-    is predicted, with the class shares of the other half. `rows` are clients, or halves of them.
+    is predicted, with the class shares of the other half. counts: of each class.
     """
 
     def __init__(self, classes: Coding, shared: SharedSums, counts: Array, holds: bool) -> None:
@@ -334,40 +362,40 @@ class ShiftRecorder:
         sums = shared.cross.T + total / classes.count
         if classes.count == 2:
             sums = np.stack([total - shared.cross[:, 0], total + shared.cross[:, 0]]) / 2
-        self.means = sums / np.maximum(counts.sum(0), 1)[:, None]
-        self.rows: list[tuple[Array, Array, Array, Array]] = []
-        self.owner: list[int] = []
+        self.means = sums / np.maximum(counts, 1)[:, None]
 
-    def add(
+    def record(
         self, client: ClientView, codes: Array, held: tuple[Array, Array], others: Array
-    ) -> None:
-        """One client more, and the model of the others."""
-        place = 0 if not self.owner else self.owner[-1] + 1
+    ) -> list[ShiftRow]:
+        """A row of one client, or one of each half of it, given the model of the others."""
         if self.holds:
             rows = spread_places(len(held[1]), PROBE_ROWS)
             parts = [(held[0][rows], held[1][rows], np.arange(len(codes)))]
         else:
             halves = [np.arange(len(codes)) % 2 == half for half in range(2)]
             parts = [(client.X[half], codes[half], np.flatnonzero(~half)) for half in halves]
+        found = []
         for X, answers, known in parts:
             labels = codes[known].astype(int)
             counts = np.bincount(labels, minlength=self.classes.count).astype(float)
             apart = client.X[known].sum(0) - counts @ self.means
-            both = (self.widen(X @ others), answers, counts, self.widen(apart[None] @ others)[0])
-            self.rows.append(both)
-            self.owner.append(place)
+            shift = self.widen(apart[None] @ others)[0]
+            found.append((self.widen(X @ others), answers, counts, shift))
+        return found
 
     def widen(self, outputs: Array) -> Array:
         """Outputs of all classes: two have one of both signs."""
         return np.hstack([-outputs, outputs]) if self.classes.count == 2 else outputs
 
-    def finish(self, probes: Probes) -> GainParts | None:
+    def finish(self, records: Sequence[list[ShiftRow]], probes: Probes) -> GainParts | None:
         """The gain of a ridge towards the others' model, in parts; None: too few samples.
 
         Least-squares outputs become logarithms of probabilities by the temperature that fits best.
         Half of the samples choose the corrections' numbers for the other half, and the reverse.
         """
-        scores, answers, counts, shifts = zip(*self.rows, strict=True)
+        owner = np.repeat(np.arange(len(records)), [len(rows) for rows in records])
+        every = [row for rows in records for row in rows]
+        scores, answers, counts, shifts = zip(*every, strict=True)
         sizes = [len(each) for each in answers]
         if not sum(sizes):
             return None
@@ -383,7 +411,7 @@ class ShiftRecorder:
             scale * np.array(shifts),
         )
         found = correct_shifts(held).plus(correct_shifts(held.swapped()))
-        joined = found.of_clients(np.array(self.owner))
+        joined = found.of_clients(owner)
         curve = probes.measured(alone=False)
         best = int(np.argmax(curve.mean))
         personal = np.nan_to_num(curve.right[:, best]) * joined.tested

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 from numpy.typing import NDArray
@@ -13,7 +13,7 @@ from fedasym.core.errors import InvalidInput, NoFormula, one_of, read_list
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
 from fedasym.data.samples import TASKS, read_label_array
-from fedasym.data.shards import ShardedFederation
+from fedasym.data.shards import ShardedFederation, map_blocks, sum_blocks
 from fedasym.data.splits import TEST, TRAIN
 from fedasym.exact.clients import (
     check_rows,
@@ -80,7 +80,7 @@ class DiskParts(Sequence[AdvisedClient]):
             self.read = dict(zip(wanted.tolist(), found, strict=True))
         self.last = int(place)
         part = self.read[at]
-        return replace(part, train=part.held, held=part.train[:0]) if self.swapped else part
+        return swap_samples(part) if self.swapped else part
 
     def keep(self, wanted: NDArray[np.bool_]) -> DiskParts:
         """Some of the clients, by whether each is wanted."""
@@ -88,8 +88,18 @@ class DiskParts(Sequence[AdvisedClient]):
 
     def swap(self) -> DiskParts:
         """The clients that hold samples out, with these to learn from."""
+        return DiskParts(self.federation, self.places[self.held_sizes > 0], swapped=True)
+
+    @property
+    def held_sizes(self) -> NDArray[np.intp]:
+        """How many samples each client holds out."""
         held = self.federation.sizes - self.federation.counts("train")
-        return DiskParts(self.federation, self.places[held[self.places] > 0], swapped=True)
+        return held[self.places] * (not self.swapped)
+
+
+def swap_samples(part: AdvisedClient) -> AdvisedClient:
+    """A client that learns from what it held out, and holds nothing out."""
+    return replace(part, train=part.held, held=part.train[:0])
 
 
 @dataclass(frozen=True, eq=False)
@@ -131,6 +141,20 @@ class ClientData:
         """Whether clients are read when they are looked at."""
         return isinstance(self.parts, DiskParts)
 
+    @property
+    def held_sizes(self) -> NDArray[np.intp]:
+        """How many samples each client holds out."""
+        if isinstance(self.parts, DiskParts):
+            return self.parts.held_sizes
+        return np.array([part.held.size for part in self.parts])
+
+    def names(self, places: Sequence[int]) -> tuple[Hashable, ...]:
+        """Of the clients at some places."""
+        if isinstance(self.parts, DiskParts):
+            named, at = self.parts.federation.clients, self.parts.places
+            return tuple(named[int(at[place])] for place in places)
+        return tuple(self.parts[place].name for place in places)
+
     def count_labels(self, classes: int) -> Array:
         """(clients, classes) labels of training samples."""
         if isinstance(self.parts, DiskParts) and self.parts.counts is not None:
@@ -147,9 +171,9 @@ class ClientData:
         """Those who hold samples out, with these as their training samples."""
         if isinstance(self.parts, DiskParts):
             return replace(self, parts=self.parts.swap())
-        parts = (part for part in self.parts if part.held.size)
-        swapped = (replace(part, train=part.held, held=part.train[:0]) for part in parts)
-        return replace(self, parts=tuple(swapped))
+        return replace(
+            self, parts=tuple(swap_samples(part) for part in self.parts if part.held.size)
+        )
 
     def table(self, place: int) -> Array:
         """One client's training samples: the features, and the labels as the last column."""
@@ -219,6 +243,58 @@ class ClientData:
 
     def __iter__(self) -> Iterator[tuple[Array, Array]]:
         return (self.rows(place) for place in range(len(self.parts)))
+
+
+class Form(NamedTuple):
+    """What `ClientData` says of all clients, for those who read some of them."""
+
+    live: NDArray[np.bool_]
+    basis: Array | None
+    levelled: bool
+    swapped: bool
+
+    def read(self, block: Federation) -> ClientData:
+        """Clients in memory in this form."""
+        parts = position_parts(block)
+        if self.swapped:
+            parts = [swap_samples(part) for part in parts]
+        return ClientData(tuple(parts), self.live, self.basis, self.levelled)
+
+
+def form_and_call(
+    block: Federation, form: Form, function: Callable[..., Any], told: tuple[Any, ...]
+) -> Any:
+    """What a function says of a block of clients in the form that it knows."""
+    return function(form.read(block), *told)
+
+
+def map_clients(
+    data: ClientData, function: Callable[..., Any], *told: Any, places: Any = None
+) -> Iterator[Any]:
+    """What a function of the module's level says of clients, of all or of those at some ascending
+    places: in memory of all these at once, on disk block by block, where blocks are read.
+    """
+    if not isinstance(data.parts, DiskParts):
+        if places is not None:
+            data = replace(data, parts=tuple(data.parts[place] for place in places))
+        return iter([function(data, *told)])
+    where = data.parts.places if places is None else data.parts.places[places]
+    return map_blocks(*call_on_disk(data.parts, data, function, told), places=where)
+
+
+def sum_clients(data: ClientData, function: Callable[..., Any], *told: Any) -> Any:
+    """The sum of what `map_clients` gives of all clients, which nobody holds at once."""
+    if not isinstance(data.parts, DiskParts):
+        return function(data, *told)
+    return sum_blocks(*call_on_disk(data.parts, data, function, told), places=data.parts.places)
+
+
+def call_on_disk(
+    parts: DiskParts, data: ClientData, function: Callable[..., Any], told: tuple[Any, ...]
+) -> tuple[Any, ...]:
+    """A federation, and what is called with each of its blocks."""
+    form = Form(data.live, data.basis, data.levelled, parts.swapped)
+    return parts.federation, form_and_call, form, function, told
 
 
 def spread_places(count: int, wanted: int) -> Codes:
@@ -379,6 +455,11 @@ class Classes(Coding):
 
     data: ClientData
 
+    @property
+    def coding(self) -> Coding:
+        """The classes without the clients, for those who read some of them."""
+        return Coding(self.names)
+
 
 def are_classes(data: Any, y: Any, task: str | None) -> bool:
     """Whether labels are classes: `task` says so, the federation knows, or else whole numbers,
@@ -493,44 +574,55 @@ def read_disk_classes(federation: ShardedFederation) -> ClientData:
         federation.refuse("advice on sequences is")
     if len(federation.classes or ()) > MOST_CLASSES:
         federation.refuse("rare classes are to be merged")
-    counts: list[NDArray[np.float32]] = []
-    trains, live, _ = look_at_blocks(
-        federation, lambda block: counts.append(block.class_counts("train").astype(np.float32))
-    )
-    labels = np.concatenate(counts)
-    if trains is None or len(np.flatnonzero(labels.sum(0, dtype=float))) < 2:
+    trains, live, _, counts = look_at_blocks(federation, counted=True)
+    if trains is None or len(np.flatnonzero(counts.sum(0, dtype=float))) < 2:
         return check_class_labels(first_parts(federation), federation.classes or ())
-    return ClientData(DiskParts(federation, trains, counts=labels[trains]), live)
+    return ClientData(DiskParts(federation, trains, counts=counts[trains]), live)
 
 
 def read_disk_numbers(federation: ShardedFederation) -> ClientData:
     """The same of labels that are numbers."""
-    trains, live, ends = look_at_blocks(federation, lambda block: None)
+    trains, live, ends, _ = look_at_blocks(federation, counted=False)
     if trains is None or ends[0] == ends[1]:
         return check_client_parts(first_parts(federation))
     return ClientData(DiskParts(federation, trains), live)
 
 
 def look_at_blocks(
-    federation: ShardedFederation, count: Callable[[Federation], None]
-) -> tuple[Codes | None, NDArray[np.bool_], tuple[float, float]]:
+    federation: ShardedFederation, counted: bool
+) -> tuple[Codes | None, NDArray[np.bool_], tuple[float, float], NDArray[np.float32]]:
     """The places of clients that train (None: too few to advise on), which features are not always
-    0 and the ends of the labels, after one look at all blocks.
+    0, the ends of the labels and, where these are counted, how many of each class every client
+    trains on, after one look at all blocks.
     """
-    live, low, high = np.zeros(federation.dimension, bool), np.inf, -np.inf
-    for block in federation.blocks():
-        training = block.split == TRAIN
-        rows, labels = block.features[training], block.labels[training]
-        missing = ~(np.isfinite(rows).all(1) & np.isfinite(labels.reshape(len(rows), -1)).all(1))
-        if missing.any():
-            refuse_nan(block.clients[int(block.owner[training][missing][0])])
-        live |= rows.any(0)
-        if labels.size:
-            low, high = min(low, labels.min()), max(high, labels.max())
-        count(block)
+    found = [*map_blocks(federation, look_at_block, counted)]
+    live = np.any([each.live for each in found], axis=0)
+    ends = min(each.low for each in found), max(each.high for each in found)
+    counts = np.concatenate([each.counts for each in found])
     trains = np.flatnonzero(federation.counts("train") > 0)
     enough = len(trains) >= LEAST_CLIENTS and federation.counts("train").max() > 1 and live.any()
-    return trains if enough else None, live, (float(low), float(high))
+    return trains if enough else None, live, ends, counts
+
+
+class BlockLook(NamedTuple):
+    """What a first look at some clients sees."""
+
+    live: NDArray[np.bool_]  # features that are not always 0
+    low: float  # of labels
+    high: float
+    counts: NDArray[np.float32]  # (clients, classes) of labels
+
+
+def look_at_block(block: Federation, counted: bool) -> BlockLook:
+    """The training samples of some clients, without gaps; counted: their labels are classes."""
+    training = block.split == TRAIN
+    rows, labels = block.features[training], block.labels[training]
+    missing = ~(np.isfinite(rows).all(1) & np.isfinite(labels.reshape(len(rows), -1)).all(1))
+    if missing.any():
+        refuse_nan(block.clients[int(block.owner[training][missing][0])])
+    counts = block.class_counts("train") if counted else np.empty((0, 0))
+    low, high = (labels.min(), labels.max()) if labels.size else (np.inf, -np.inf)
+    return BlockLook(rows.any(0), float(low), float(high), counts.astype(np.float32))
 
 
 def first_parts(federation: ShardedFederation) -> list[AdvisedClient]:

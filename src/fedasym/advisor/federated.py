@@ -39,7 +39,7 @@ from fedasym.advisor.class_statistics import (
     probe_ratios,
     sample_axes,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding, map_clients
 from fedasym.advisor.estimates import (
     LEAST_SHARE,
     Estimates,
@@ -216,6 +216,11 @@ def measure_client(X: Array, y: Array) -> tuple[Array, Array]:
     return np.array(values), pull
 
 
+def measure_clients(data: ClientData) -> list[tuple[Array, Array]]:
+    """The same of some clients."""
+    return [measure_client(X, y) for X, y in data]
+
+
 def vote_for_bounds(statistics: Array) -> Array:
     """Each statistic's vote for the least power of two that bounds it, (statistics, powers).
 
@@ -363,7 +368,7 @@ def play_noised_sums(
 ) -> NoisedSums:
     """Votes and sums of a federation on one machine; draw: standard normal noise of a shape."""
     vote_noise, sum_noise = split_budget(budget)
-    measured = [measure_client(X, y) for X, y in data]
+    measured = [each for part in map_clients(data, measure_clients) for each in part]
     groups = [group_of(place) for place in range(len(measured))]
     votes = add_votes(measured)
     bounds = choose_bounds(votes + vote_noise * draw(votes.shape), vote_noise)
@@ -472,9 +477,9 @@ def summarise_classes(
     length = (rows**2).sum(1) / rows.shape[1]
     others = np.mean([told.models[pair] for both in halves for pair in both], axis=0)
     guess = rows @ others
-    probing = ProbeRecorder(coding, told.ratios)
     nothing = np.zeros_like(x)
-    probing.add(ClientView(rows, U, x, Y, Y - guess, nothing, nothing), codes, tests, others)
+    view = ClientView(rows, U, x, Y, Y - guess, nothing, nothing)
+    probes = ProbeRecorder(coding, told.ratios).record(view, codes, tests, others)
     return ClassSummary(
         squares=squares,
         classes=told.classes,
@@ -484,8 +489,8 @@ def summarise_classes(
         signal=float((Y * guess).sum()) / K,
         total=rows.sum(0),
         counts=np.bincount(codes.astype(int), minlength=coding.count).astype(float),
-        right=np.concatenate([np.stack(curve) for curve in probing.kept]),
-        tested=probing.counts[0],
+        right=np.stack(probes.right),
+        tested=probes.counts,
     )
 
 

@@ -9,7 +9,9 @@ way, and the clients fall into groups along it.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from typing import NamedTuple
 
 import numpy as np
 import scipy.linalg
@@ -256,8 +258,17 @@ class Profile:
     shift: Array | None
 
 
+class ProfileRecord(NamedTuple):
+    """What one client says of groups of directions."""
+
+    signal: Array
+    square: Array
+    own: Array
+    cross: Array  # (groups, groups)
+
+
 class ProfileRecorder:
-    """Clients one after the other."""
+    """Clients one by one."""
 
     def __init__(self, shared: SharedSums) -> None:
         values, self.V = scipy.linalg.eigh(shared.covariance)
@@ -270,27 +281,25 @@ class ProfileRecorder:
         self.shared = shared
         self.Vtheta = self.V.T @ shared.theta
         self.back = self.V.T @ shared.inverse
-        self.signal: list[Array] = []
-        self.square: list[Array] = []
-        self.own: list[Array] = []
-        self.cross: Array = np.zeros((self.size.size, self.size.size))
 
-    def add(self, client: ClientView, outputs: int) -> None:
-        """One client more."""
+    def record(self, client: ClientView, outputs: int) -> ProfileRecord:
+        """Of one client."""
         turned = client.X @ self.V
         score = turned.T @ client.about
         others = self.Vtheta - self.back @ (client.X.T @ client.about)
-        self.signal.append(self.sum_groups(((turned.T @ client.labels) * others).sum(1)) / outputs)
-        self.square.append(self.sum_groups((score**2).sum(1)) / outputs)
         T = turned.T @ turned
-        self.own.append(self.sum_groups(np.diag(T)))
-        self.cross += self.member.T @ T**2 @ self.member
+        return ProfileRecord(
+            self.sum_groups(((turned.T @ client.labels) * others).sum(1)) / outputs,
+            self.sum_groups((score**2).sum(1)) / outputs,
+            self.sum_groups(np.diag(T)),
+            self.member.T @ T**2 @ self.member,
+        )
 
     def sum_groups(self, values: Array) -> Array:
         """Over the directions of each group."""
         return np.asarray(np.bincount(self.group, values, self.size.size), dtype=float)
 
-    def finish(self, s2: float) -> Profile:
+    def finish(self, records: Sequence[ProfileRecord], s2: float) -> Profile:
         """Shares, where they differ from even ones for sure."""
         means = self.sum_groups(self.s) / self.size
         h = self.size / self.size.sum()
@@ -300,9 +309,10 @@ class ProfileRecorder:
             f"pooled ({means.size} groups of eigenvalues from {means.min():.3g} to"
             f" {means.max():.3g})",
         )
-        if len(self.signal) < LEAST_PROFILED:
+        if len(records) < LEAST_PROFILED:
             return Profile(spectrum, None, None)
-        signal, square, own = (np.array(each) for each in (self.signal, self.square, self.own))
+        signal, square, own, crosses = (np.array(each) for each in zip(*records, strict=True))
+        cross = crosses.sum(0)
         B = np.maximum(signal.sum(0), 0.0)
         even = signal.sum() * means * h / float(means @ h)
         centre = None
@@ -313,12 +323,12 @@ class ProfileRecorder:
             centre = B / means / (B / means).sum()
         left = square - s2 * own
         weights = 1 / np.maximum(np.sqrt((square**2).sum(0)), 1e-300)
-        level = max(float((weights * self.cross.sum(1)) @ (weights * left.sum(0)))
-                    / float(((weights * self.cross.sum(1)) ** 2).sum()), 0.0)  # fmt: skip
-        gap = left.sum(0) - level * self.cross.sum(1)
+        level = max(float((weights * cross.sum(1)) @ (weights * left.sum(0)))
+                    / float(((weights * cross.sum(1)) ** 2).sum()), 0.0)  # fmt: skip
+        gap = left.sum(0) - level * cross.sum(1)
         shift = None
-        if contradicts_chance(left - level * self.cross.sum(1) / len(left), gap):
-            found, _ = scipy.optimize.nnls(self.cross * weights[:, None], left.sum(0) * weights)
+        if contradicts_chance(left - level * cross.sum(1) / len(left), gap):
+            found, _ = scipy.optimize.nnls(cross * weights[:, None], left.sum(0) * weights)
             if found.sum() > 0:
                 shift = found * self.size / float(found @ self.size)
         return Profile(spectrum, centre, shift)

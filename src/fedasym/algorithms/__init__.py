@@ -105,7 +105,7 @@ def verbs_of(algorithm: Algorithm) -> list[str]:
 
 
 def overview() -> list[dict[str, str]]:
-    """Every algorithm that has a name: what it does, whom it equals, and which verbs take it.
+    """Every algorithm that has a name: what it does, which others it equals, which verbs take it.
 
     >>> import fedasym as fa
     >>> [each["limit of"] for each in fa.algorithms.overview() if each["algorithm"] == "ditto"]

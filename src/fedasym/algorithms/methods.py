@@ -104,8 +104,8 @@ class Descend(ClientStage):
         """Alpha x must stay below 2 for more than one step."""
         if self.steps > 1 and self.local_step * x >= 2:
             raise InvalidInput(
-                f"step is {self.local_step:g}: gradient descent diverges {where} from {2 / x:.6g}"
-                " on; give a smaller step"
+                f"step is {self.local_step:g}: gradient descent diverges {where} with"
+                f" steps of {2 / x:.6g} or more; give a smaller one"
             )
 
     def step(self, w: Any, start: Any, gradient: Gradient, rate: Any) -> Any:

@@ -86,6 +86,7 @@ app = App(
     version=describe_version,
     version_format="plaintext",
     group_commands=THEORY,
+    default_parameter=Parameter(negative=""),  # a flag has no --no-FLAG but where one is named
     suppress_keyboard_interrupt=False,  # __main__ says a word
 )
 if hasattr(app, "register_install_completion_command"):  # cyclopts has it from version 4 on
@@ -112,12 +113,10 @@ Names = Annotated[
     str | None, Parameter(help='Names separated by commas, or "all"; the paper\'s by default.')
 ]
 AsJson = Annotated[
-    bool,
-    Parameter(name="--json", negative="", help="Print JSON with full precision instead of tables."),
+    bool, Parameter(name="--json", help="Print JSON with full precision instead of tables.")
 ]
 AsLatex = Annotated[
-    bool,
-    Parameter(name="--latex", negative="", help="Print LaTeX tables (booktabs) instead of text."),
+    bool, Parameter(name="--latex", help="Print LaTeX tables (booktabs) instead of text.")
 ]
 OUTSIDE = re.compile(r",(?![^(]*\))")  # commas that are not between parentheses
 
@@ -327,7 +326,7 @@ def read_federation(
     says; of a folder of shards, which is as it was written, those that train there.
     """
     import fedasym as fa
-    from fedasym.data.shards import is_sharded
+    from fedasym.data.shard_files import is_sharded
 
     if data == "synthetic":
         return fa.datasets.synthetic(
@@ -346,6 +345,7 @@ def read_federation(
         missing=columns.missing,
         roles=parse_roles(columns.role),
         dates=columns.dates,
+        encoding=columns.encoding,
     )
     if show and federation.recipe is not None:
         print(f"{federation.recipe}\n")
@@ -442,7 +442,7 @@ WORLD = WorldOptions()
 @Parameter(name="*")
 @dataclass(frozen=True, kw_only=True)
 class Where:
-    """Where pieces are computed."""
+    """Where pieces are computed, and shards looked at."""
 
     on: str | None = None
     """ray: on a Ray cluster, side by side; here, one after the other, by default."""

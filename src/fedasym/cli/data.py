@@ -29,7 +29,7 @@ data = App(
     group=TRAINING,
 )
 app.command(data)
-AsJson = Annotated[bool, Parameter(name="--json", negative="", help="Print JSON instead.")]
+AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
 Folder = Annotated[
     str | None, Parameter(help="The folder that has its files; by default where fetch puts them.")
 ]
@@ -102,7 +102,7 @@ def show(name: str, /, *, folder: Folder = None, seed: int = 0, as_json: AsJson 
     name
         A data set of fedasym data list.
     seed
-        Of the split.
+        Seed of the split.
     """
     from fedasym.data import PaperCounts, find_dataset
     from fedasym.data.splits import duplicates
@@ -150,16 +150,17 @@ def partition(
     shards: int | None = None,
     classes_per_client: int | None = None,
     quantity: float | None = None,
-    iid: Annotated[bool, Parameter(negative="")] = False,
+    iid: bool = False,
     samples: int | None = None,
     least: int = 3,
     label: str = "label",
     client: str | None = None,
     task: str | None = None,
+    encoding: str | None = None,
     seed: int = 0,
     plot: str | None = None,
 ) -> None:
-    """Deal one table of samples out to clients, by a law of the literature.
+    """Deal one table of samples out to clients, as the literature does.
 
     Example: fedasym data partition table.csv --dirichlet 0.3 --clients 20 --into clients
 
@@ -170,7 +171,7 @@ def partition(
     into
         A folder, in which clients.safetensors is written.
     clients
-        How many.
+        How many clients.
     dirichlet
         Alpha of a Dirichlet law of class shares: small is uneven. 0.5 where no law is named.
     shards
@@ -178,11 +179,11 @@ def partition(
     classes_per_client
         This many classes for each client.
     quantity
-        Alpha of a Dirichlet law of sizes; classes alike.
+        Alpha of a Dirichlet law of sizes; all clients have the same classes.
     iid
         At random, in equal parts.
     samples
-        Of each client; with --dirichlet every client then has class shares of its own draw.
+        Samples of each client; with --dirichlet every client then draws its own class shares.
     least
         Clients that are dealt fewer samples are given some of the largest.
     label
@@ -192,6 +193,8 @@ def partition(
         no feature.
     task
         classification or regression, where labels are numbers.
+    encoding
+        How a text table was saved, such as cp1252; UTF-8 by default.
     seed
         Same seed, same clients.
     plot
@@ -211,7 +214,7 @@ def partition(
     if len(told) > 1:
         raise fa.InvalidInput(f"{' and '.join(told)} are both given: name one law")
     how = told[0] if told else "dirichlet"
-    pool, split = read_pool(file, label, client, task=task)
+    pool, split = read_pool(file, label, client, task=task, encoding=encoding)
     given = {name: value for name, value in laws[how].items() if name != "iid"}
     dealt = fa.datasets.partition(
         pool,
@@ -297,7 +300,7 @@ def pretrain(
     decay_every: int | None = None,
     decay_at: str | None = None,
     augmentation: str | None = None,
-    tune: Annotated[bool, Parameter(negative="")] = False,
+    tune: bool = False,
     seed: int = 0,
     columns: Columns = COLUMNS,
     place: Place = PLACE,

@@ -6,9 +6,8 @@ import json as json_
 import shlex
 from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated
 
-from cyclopts import App, Parameter
+from cyclopts import App
 
 import fedasym as fa
 from fedasym.cli import (
@@ -31,6 +30,7 @@ from fedasym.cli.training import (
     PAPER,
     Columns,
     Grids,
+    Intercept,
     Names,
     Numbers,
     remember_compilations,
@@ -59,8 +59,8 @@ def run(
     *,
     into: str | None = None,
     data: str | None = None,
-    quick: Annotated[bool, Parameter(negative="")] = False,
-    schema: Annotated[bool, Parameter(negative="")] = False,
+    quick: bool = False,
+    schema: bool = False,
     where: Where = HERE,
     json: AsJson = False,
     latex: AsLatex = False,
@@ -116,7 +116,7 @@ def sweep(
     seeds: int = 1,
     numbers: Numbers = NUMBERS,
     protocol: str | None = None,
-    intercept: bool | None = None,
+    intercept: Intercept = None,
     precision: str = "float32",
     into: str | None = None,
     columns: Columns = COLUMNS,
@@ -133,7 +133,8 @@ def sweep(
     data
         A file or folder of samples, as fedasym train takes it, or synthetic: 30 drawn clients.
     grid
-        A setting and its values; by default the paper's grids with steps for the scale of the
+        A setting and its values, such as server-step=0.01,0.1,1; repeat it for more. By default the
+        paper's grids with steps for the scale of the
         features, or the paper's as they are where a protocol is named. Every combination is
         trained.
     seeds
@@ -192,8 +193,8 @@ def show(
     run: str,
     /,
     *,
-    comparisons: Annotated[bool, Parameter(negative="")] = False,
-    budget: Annotated[bool, Parameter(negative="")] = False,
+    comparisons: bool = False,
+    budget: bool = False,
     save: str | None = None,
     json: AsJson = False,
     latex: AsLatex = False,

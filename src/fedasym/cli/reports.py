@@ -24,7 +24,7 @@ def report(
     *,
     into: str | None = None,
     figures: str | None = None,
-    theory: Annotated[bool, Parameter(negative="")] = False,
+    theory: bool = False,
     data: str | None = None,
 ) -> None:
     """Write a run's results as one HTML page that works offline, on a phone and on paper.
@@ -62,7 +62,7 @@ def report(
         raise InvalidInput(f"data is {data!r}: it is used only with --theory")
     if theory:
         results = replace(results, foreseen=foresee_run(place, results, data))
-    curves = curves_of(results.experiment.name)
+    curves = curves_of(results)
     page = write_report(results, place / "report.html" if into is None else into, curves)
     size = page.stat().st_size / 1000
     print(f"Written to {page}, {size:.0f} kB: one file that opens in any browser.")
@@ -73,18 +73,15 @@ def report(
         print(f"Drawn to {figures}: {', '.join(Path(file).name for file in files)}.")
 
 
-Flag = Parameter(negative="")
-
-
 @app.command(group=EXPERIMENTS)
 def reproduce(
     *names: str,
-    quick: Annotated[bool, Flag] = False,
+    quick: bool = False,
     device: str | None = None,
     data: str | None = None,
     into: str | None = None,
-    show: Annotated[bool, Parameter(name="--list", negative="")] = False,
-    check: Annotated[bool, Flag] = False,
+    show: Annotated[bool, Parameter(name="--list")] = False,
+    check: bool = False,
     tables: str | None = None,
     json: AsJson = False,
 ) -> None:
@@ -226,7 +223,7 @@ def foresight(
 
 @app.command
 def algorithms(*, json: bool = False) -> None:
-    """All algorithms that have a name: what each does, whom it equals, and which verbs take it.
+    """All named algorithms: what each does, which others it equals, and which verbs take it.
 
     Example: fedasym algorithms
 

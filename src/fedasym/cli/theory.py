@@ -142,7 +142,7 @@ def path(
     steps: Annotated[
         str | None, Parameter(help="Numbers of gradient steps, separated by commas.")
     ] = None,
-    flow: Annotated[bool, Parameter(negative="", help="Gradient flow instead of steps.")] = False,
+    flow: Annotated[bool, Parameter(help="Gradient flow instead of steps.")] = False,
     times: Annotated[
         str | None, Parameter(help="Times of gradient flow (step x steps), separated by commas.")
     ] = None,
@@ -297,7 +297,7 @@ def rounds(
     dimension
         How many unknowns are sent; bytes and privacy depend on it.
     max_bytes
-        A budget of bytes; every setting gets as many rounds of it as it can.
+        A budget of bytes; every setting gets as many rounds as it pays for.
     ridge
         Ridge of the client stage, where it has one; the best by default.
     """
@@ -342,8 +342,8 @@ def privacy(
     margin: float = 0.05,
     output: Output = OUTPUT,
 ) -> None:
-    """What privacy costs, predicted: loss over budgets and numbers of clients, and from how many
-    clients on sharing pays.
+    """What privacy costs, predicted: loss over budgets and numbers of clients, and how many
+    clients it takes for sharing to pay.
 
     For every cell the best of the rounds, cohorts and steps that are listed is taken, with the best
     clip.

@@ -11,16 +11,19 @@ from cyclopts import Parameter
 
 import fedasym as fa
 from fedasym.cli import (
+    HERE,
     OUTPUT,
     PRIVACY,
     TRAINING,
     Output,
     PrivacyOptions,
+    Where,
     app,
     names,
     numbers,
     parse_grid,
     read_federation,
+    redirect_answers,
     show,
     show_progress,
     whole_numbers,
@@ -63,7 +66,9 @@ class Columns:
     """
     dates: str | None = None
     """ignore (default), or number: days since the first training date."""
-    intercept: bool | None = None
+    encoding: str | None = None
+    """How a text table was saved, such as cp1252; UTF-8 by default."""
+    intercept: Annotated[bool | None, Parameter(negative="--no-intercept")] = None
     """Whether models of a table have an intercept; they do by default."""
 
 
@@ -94,10 +99,8 @@ NUMBERS: Any = Numbers()
 
 PAPER = "local,fedavg,ftfa,rtfa,maml_fo,maml_hf,pfedme"
 Names = Annotated[str, Parameter(help="Names separated by commas.")]
-Grids = Annotated[
-    list[str] | None,
-    Parameter(help="A setting and its values, such as server-step=0.01,0.1,1; repeat it."),
-]
+Grids = list[str] | None
+Intercept = Annotated[bool | None, Parameter(negative="--no-intercept")]
 
 
 @app.command(group=TRAINING)
@@ -108,12 +111,12 @@ def train(
     algorithms: Names = PAPER,
     numbers: Numbers = NUMBERS,
     grid: Grids = None,
-    seeds: Annotated[str, Parameter(help="Seeds, separated by commas.")] = "0",
+    seeds: str = "0",
     protocol: str | None = None,
-    intercept: bool | None = None,
+    intercept: Intercept = None,
     precision: str = "float32",
     privacy: PrivacyOptions = PRIVACY,
-    decompose: Annotated[bool, Parameter(negative="")] = False,
+    decompose: bool = False,
     columns: Columns = COLUMNS,
     output: Output = OUTPUT,
 ) -> None:
@@ -179,16 +182,20 @@ def advise(
     columns: Columns = COLUMNS,
     algorithms: str | None = None,
     plot: str | None = None,
-    json: Annotated[bool, Parameter(negative="")] = False,
-    confirm: Annotated[bool, Parameter(negative="")] = False,
+    json: bool = False,
+    confirm: bool = False,
     report: str | None = None,
-    what_if: Annotated[bool, Parameter(negative="")] = False,
-    federated: Annotated[bool, Parameter(negative="")] = False,
+    what_if: bool = False,
+    federated: bool = False,
     epsilon: float | None = None,
     delta: float = 1e-6,
     statistics_epsilon: float | None = None,
+    where: Where = HERE,
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
+
+    Of clients on disk the workers of a cluster may look at the shards, each at those that it can
+    read: fedasym advise /data/clients --on ray --address 10.0.0.1:6379
 
     Example: fedasym advise shops --label sales --client shop --report advice.html
 
@@ -222,25 +229,29 @@ def advise(
     """
     others: dict[str, object] = {"--json": json, "--confirm": confirm, "--report": report}
     others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
-    others["--epsilon"] = epsilon
+    others |= {"--epsilon": epsilon, "--on": where.on, "--encoding": columns.encoding}
     if federated:
         told = {} if statistics_epsilon is None else {"statistics-epsilon": statistics_epsilon}
         advise_federation(data, columns, others, told | ({"delta": delta} if told else {}))
         return
     from fedasym.advisor import advise as advised
 
+    on = where.runtime()
     federation = read_federation(data, columns, show=not json)
     budget = None if epsilon is None else fa.Privacy(epsilon=epsilon, delta=delta)
     kept = (
         None if statistics_epsilon is None else fa.Privacy(epsilon=statistics_epsilon, delta=delta)
     )
-    advice = advised(
-        federation,
-        algorithms=names(algorithms),
-        privacy=budget,
-        statistics_privacy=kept,
-        what_if=what_if,
-    )
+    with show_progress("Nothing was kept.") as progress, redirect_answers():
+        advice = advised(
+            federation,
+            algorithms=names(algorithms),
+            privacy=budget,
+            statistics_privacy=kept,
+            what_if=what_if,
+            on=on,
+            progress=progress,
+        )
     places = (report and advice.write(report), plot and advice.plot(plot))
     written = [str(place) for place in places if place]
     print(advice.to_json() if json else advice)
@@ -341,7 +352,7 @@ def fit(
 ) -> None:
     """Fit personalized models to a table, exactly, and keep them: as advised, or as named.
 
-    All rows are learnt from, unless --split names a column that says which train.
+    The model learns from all rows, unless --split names a column that says which train.
 
     Example: fedasym fit shops --label sales --client shop --save model.safetensors
 
@@ -366,7 +377,15 @@ def fit(
 
 
 @app.command(group=TRAINING)
-def apply(model: str, data: str, /, *, into: str | None = None, column: str = "prediction") -> None:
+def apply(
+    model: str,
+    data: str,
+    /,
+    *,
+    into: str | None = None,
+    column: str = "prediction",
+    encoding: str | None = None,
+) -> None:
     """Add predictions to raw rows of a table; clients unknown to the model get the shared one.
 
     Example: fedasym apply model.safetensors new.csv --into predicted.csv
@@ -374,20 +393,22 @@ def apply(model: str, data: str, /, *, into: str | None = None, column: str = "p
     Parameters
     ----------
     model
-        A file that fit kept.
+        A file that fedasym fit wrote.
     data
         A table with the columns that the model was fitted to; the label is not needed.
     into
         Where to write: .csv or .parquet; by default as CSV to standard output.
     column
         The name of the new column; another, "model", says own or shared.
+    encoding
+        How a text table was saved, such as cp1252; UTF-8 by default.
     """
     from fedasym.core.runtime import refuse_unwritable, replace_file
     from fedasym.data.frames import read_file
 
     kept = fa.Model.load(model)
     names = () if kept.recipe is None else (kept.recipe.client,)
-    table, counts = kept.apply(read_file(data, names), column)
+    table, counts = kept.apply(read_file(data, names, encoding), column)
     if into is None:
         sys.stdout.write(table.write_csv())
     else:
@@ -476,7 +497,7 @@ def deploy(
 
 @app.command(name="digest", group=TRAINING)
 def print_digest(folder: str, /) -> None:
-    """Print the digest of a Flower app, by which owners of nodes say that it may run.
+    """Print the digest of a Flower app, by which owners of nodes allow it to run.
 
     Example: fedasym digest app
 
@@ -498,10 +519,10 @@ def run_node(
     superlink: str,
     root_certificates: str | None = None,
     key: str | None = None,
-    insecure: Annotated[bool, Parameter(negative="")] = False,
+    insecure: bool = False,
     port: int = 9094,
 ) -> None:
-    """Start a node of a federation for the data of a policy, which runs no app but those it lists.
+    """Start a federation's node for the data of a policy; it runs only the apps listed there.
 
     Example: fedasym node policy.toml --superlink 127.0.0.1:9092 --insecure
 
@@ -544,7 +565,7 @@ def try_app(
     classes: str | None = None,
     missing: str | None = None,
     run_config: str | None = None,
-    resume: Annotated[bool, Parameter(negative="")] = False,
+    resume: bool = False,
 ) -> None:
     """Try a Flower app that deploy wrote, with all nodes in this process and no network.
 

@@ -42,9 +42,9 @@ from fedasym.data.assembly import (
 from fedasym.data.federation import Federation
 from fedasym.data.fields import read_table
 from fedasym.data.files import BROKEN
-from fedasym.data.frames import TEXTS, is_nested_column, read_column, read_file
+from fedasym.data.frames import TEXTS, is_nested_column, read_column, read_file, refuse_encoding
 from fedasym.data.samples import owners_of
-from fedasym.data.shards import is_sharded
+from fedasym.data.shard_files import is_sharded
 from fedasym.data.splits import FRACTIONS, SPELLED
 from fedasym.data.tff import hdf5_parts, sqlite_parts
 
@@ -265,13 +265,13 @@ def leaf_values(file: Path, user: str, data: dict[str, Any], name: str, count: i
 
 
 def read_tables(
-    sources: Sequence[SampleFile], fields: FieldNames, split: Any, seed: int
+    sources: Sequence[SampleFile], fields: FieldNames, split: Any, seed: int, encoding: str | None
 ) -> dict[str, Any]:
     """What `read_table` takes: one frame, its column names, and the line of its first row."""
     pl = import_package("polars", "a table of client data")
     frames = []
     for source in sources:
-        frame = read_file(source.file, names=[fields.client])
+        frame = read_file(source.file, [fields.client], encoding)
         if isinstance(fields.client, str) and fields.client not in frame.columns and source.client:
             frame = frame.with_columns(pl.lit(source.client).alias(fields.client))
         frames.append(frame)
@@ -393,6 +393,7 @@ def read(
     missing: str | None = None,
     roles: Mapping[str, str] | None = None,
     dates: str | None = None,
+    encoding: str | None = None,
 ) -> Federation:
     r"""A federation from a file or folder: Parquet, safetensors, CSV, Excel, .npz, LEAF's JSON,
     HDF5, SQLite; a folder of shards is opened and stays on disk.
@@ -409,6 +410,7 @@ def read(
         other formats.
     intercept, scale, missing, roles, dates: for tables, as in `Federation.from_frame`, whose
         defaults they have.
+    encoding: of .csv, .tsv and .txt files that are not UTF-8, such as "cp1252".
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -426,6 +428,7 @@ def read(
     if is_sharded(place):
         given_too = {"features": features, "split": split, "task": task, "classes": classes}
         given_too |= {"intercept": intercept, "scale": scale, "missing": missing, "dates": dates}
+        given_too["encoding"] = encoding
         told_too = [name for name, value in given_too.items() if value is not None]
         if told_too or roles or fields != FieldNames():
             raise InvalidInput(
@@ -445,6 +448,8 @@ def read(
         name: value for name, value in given.items() if value is not None and value != {}
     }
     sources, kind = find_files(path)
+    if kind != "csv":
+        refuse_encoding(path, encoding)
     if kind not in TABLES:
         columns = [name for name in ("missing", "roles", "dates") if name in told] + ["scale"] * (
             scale == "standard"
@@ -459,7 +464,7 @@ def read(
         return Federation.from_parquet(
             path, label=label, client=client, features=features, split=split, **meaning, **told
         )
-    held = read_tables(sources, fields, split, seed)
+    held = read_tables(sources, fields, split, seed, encoding)
     try:
         if "line" in held:
             return Federation.from_arrays(**read_table(**held, **meaning, **told))
@@ -483,14 +488,15 @@ def read_pool(
     [0, 1, 0]
     """
     file = path_of("path", path)
+    encoding = options.pop("encoding", None)
     if file.suffix.lower() == ".npz" and file.is_file():
+        refuse_encoding(file, encoding)
         arrays = read_npz(file, FieldNames(label, None, options.get("features")), None)
         task = options.get("task")
         return Federation.from_arrays(**arrays, task=task), arrays["split"] is not FRACTIONS
     if file.suffix.lower() in (*TEXTS, ".xlsx", ".parquet") and file.is_file():
         pl = import_package("polars", "a table of client data")
-        parquet = file.suffix.lower() == ".parquet"
-        frame = pl.read_parquet(file) if parquet else read_file(file, [label])
+        frame = read_file(file, [label], encoding)
         if client is not None and client not in frame.columns:
             raise InvalidInput(
                 f"{file}: there is no column {client!r} of clients: there are"
@@ -505,7 +511,7 @@ def read_pool(
             return found, split is not None
         if client is not None:
             options["client"] = client
-    return read(file, label=label, **options), True
+    return read(file, label=label, encoding=encoding, **options), True
 
 
 def read_array_files(

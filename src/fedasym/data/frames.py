@@ -16,12 +16,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Hashable
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -347,10 +347,10 @@ def read_objects(values: list[Any], name: Any, strict: bool) -> Any:
         return pl.Series(
             [None if value is None else to_float(value) for value in values], dtype=pl.Float64
         )
-    if all(isinstance(value, datetime | date | timedelta) for value in held):
+    if any(all(isinstance(value, kind) for value in held) for kind in (date, timedelta)):
         try:
             return pl.Series(values, strict=False)
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):  # zones of some, not of all
             return pl.Series(
                 [None if value is None else str(value) for value in values], dtype=pl.String
             )
@@ -369,16 +369,19 @@ def to_float(value: Any) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def refuse_mixture(values: list[Any], name: Any) -> None:
+def refuse_mixture(values: list[Any], name: Any) -> NoReturn:
     """Say where a column of labels or clients changes its kind."""
     first = next(row for row, value in enumerate(values) if value is not None)
     one = type(values[first])
-    for row, value in enumerate(values):
-        if value is not None and (type(value) is not one or not isinstance(value, str | Real)):
-            raise InvalidInput(
-                f"column {name!r}, row {row} holds {value!r}, of type {type(value).__name__}, while"
-                f" row {first} has {values[first]!r}: give all numbers or all strings"
-            )
+    row, value = next(
+        (row, value)
+        for row, value in enumerate(values)
+        if value is not None and (type(value) is not one or not isinstance(value, str | Real))
+    )
+    raise InvalidInput(
+        f"column {name!r}, row {row} holds {value!r}, of type {type(value).__name__}, while"
+        f" row {first} has {values[first]!r}: give all numbers or all strings"
+    )
 
 
 TEXTS = (".csv", ".tsv", ".txt")
@@ -389,17 +392,22 @@ HEAD = 1 << 16  # bytes in which separators are counted
 LINES = 50
 # gzip, Zstandard, zlib
 PACKED = (b"\x1f\x8b", b"\x28\xb5\x2f\xfd", b"\x78\x01", b"\x78\x9c", b"\x78\xda")
+ENCODING_HINT = (
+    'save the table as UTF-8, or say how it was saved, such as encoding="cp1252" (--encoding'
+    " cp1252) for a spreadsheet's CSV in western Europe and America"
+)
 WIDE_TEXT = {b"\xff\xfe": "utf-16", b"\xfe\xff": "utf-16"}  # Excel's "Unicode text"
 DECIMAL_COMMA = r"^[+-]?\d*,\d+([eE][+-]?\d+)?$"
 DECIMAL_OR_WHOLE = r"^[+-]?(\d+|\d*,\d+)([eE][+-]?\d+)?$"
 CANONICAL = r"^(0|-?[1-9][0-9]{0,17})$"  # a whole number that reads back as it was written
 
 
-def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
+def read_file(path: str | Path, names: Collection[Any] = (), encoding: str | None = None) -> Any:
     r"""A .csv, .tsv, .txt, .xlsx or .parquet table as a polars frame, ready for `Recipe.apply`.
 
     names: columns that hold names, such as the clients': they stay as they are written, and are
         numbers only where all of them are written as whole numbers.
+    encoding: of a text table that is not UTF-8, by the name that Python has for it.
 
     >>> import tempfile
     >>> with tempfile.TemporaryDirectory() as folder:
@@ -413,7 +421,8 @@ def read_file(path: str | Path, names: Collection[Any] = ()) -> Any:
         raise UnreadableFile(f"path is {str(path)!r}: there is no such file; check the name")
     ending = file.suffix.lower()
     if ending in TEXTS:
-        return read_text_file(file, names)
+        return read_text_file(file, names, encoding)
+    refuse_encoding(file, encoding)
     if ending in EXCEL:
         return read_excel(file)
     if ending == ".parquet":
@@ -478,21 +487,22 @@ def name_classes(frame: Any, features: dict[str, Any]) -> Any:
     return frame
 
 
-def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
+def read_text_file(file: Path, names: Collection[Any] = (), encoding: str | None = None) -> Any:
     """A text table with a header: missing cells as nulls, columns of numbers as numbers."""
     pl = import_polars()
-    head = read_head(file)
+    head = read_head(file, encoding)
+    code = encoding
+    if code is None:
+        code = next((wide for start, wide in WIDE_TEXT.items() if head.startswith(start)), None)
+    source: Any = file
+    if code is not None:
+        text = decode_table(file, code)
+        head, source = text[:HEAD], io.BytesIO(text)
     separator = find_separator(head)
-    wide = next((code for start, code in WIDE_TEXT.items() if head.startswith(start)), None)
     try:
-        source: Any = file if wide is None else io.BytesIO(file.read_bytes().decode(wide).encode())
         frame = pl.read_csv(
             source, separator=separator, infer_schema=False, truncate_ragged_lines=False
         )
-    except UnicodeDecodeError:
-        raise UnreadableFile(
-            f"{file}: it cannot be read as UTF-16 text: save it as UTF-8"
-        ) from None
     except (OSError, pl.exceptions.PolarsError) as reason:
         raise UnreadableFile(
             f"{file}: it cannot be read as CSV: {explain_failure(head, separator, reason)}"
@@ -513,7 +523,33 @@ def read_text_file(file: Path, names: Collection[Any] = ()) -> Any:
     return pl.DataFrame(columns)
 
 
-def read_head(file: Path) -> bytes:
+def refuse_encoding(path: Path, encoding: str | None) -> None:
+    """Files other than text tables say themselves how their text is encoded."""
+    if encoding is not None:
+        raise InvalidInput(
+            f"{path}: encoding is given, which is for {', '.join(TEXTS)}: leave it out"
+        )
+
+
+def decode_table(file: Path, encoding: str) -> bytes:
+    """A text file as UTF-8."""
+    content = file.read_bytes()
+    try:
+        return content.decode(encoding).encode()
+    except UnicodeError as reason:
+        line = content[: getattr(reason, "start", 0)].count(b"\n") + 1
+        raise UnreadableFile(
+            f"{file}: line {line} is not text in {encoding}: {ENCODING_HINT}"
+        ) from None
+    except (LookupError, ValueError, TypeError):
+        raise InvalidInput(
+            f"encoding is {encoding!r}: Python knows no text encoding of that name; spreadsheets"
+            " save cp1252 (western Europe, America), cp1250 (central Europe), cp1251 (Cyrillic),"
+            " mac_roman or utf-16"
+        ) from None
+
+
+def read_head(file: Path, encoding: str | None = None) -> bytes:
     """The first bytes of a text file; packed ones are refused: polars would unpack any size."""
     try:
         with file.open("rb") as opened:
@@ -522,13 +558,13 @@ def read_head(file: Path) -> bytes:
         raise UnreadableFile(f"{file}: it cannot be read: {reason.strerror or reason}") from None
     if head.startswith(PACKED):
         raise UnreadableFile(f"{file}: it is compressed: unpack it first, and read what comes out")
-    if not head.startswith(tuple(WIDE_TEXT)):
+    if encoding is None and not head.startswith(tuple(WIDE_TEXT)):
         try:
             codecs.getincrementaldecoder("utf-8")().decode(head, final=len(head) < HEAD)
         except UnicodeDecodeError as reason:
             line = head[: reason.start].count(b"\n") + 1
             raise UnreadableFile(
-                f"{file}: line {line} is not UTF-8 text: save the table as UTF-8"
+                f"{file}: line {line} is not UTF-8 text: {ENCODING_HINT}"
             ) from None
     return head
 
@@ -539,8 +575,7 @@ def find_separator(head: bytes) -> str:
     >>> find_separator(b'a;"b,c";d\n1,5;x;2\n'), find_separator(b"a\n1\n")
     (';', ',')
     """
-    wide = next((code for start, code in WIDE_TEXT.items() if head.startswith(start)), "utf-8-sig")
-    text = head.decode(wide, errors="ignore")
+    text = head.decode("utf-8-sig", errors="ignore")
     lines = [line for line in text.splitlines() if line.strip()][:LINES]
     if len(head) == HEAD and len(lines) > 2:
         lines = lines[:-1]  # the last may be cut
@@ -564,7 +599,7 @@ def explain_failure(head: bytes, separator: str, reason: Exception) -> str:
     """Why polars could not read a text table, with the line where that is simple."""
     told = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
     if "utf" in told.lower():
-        return "it is not UTF-8 text: save it as UTF-8"
+        return f"it is not UTF-8 text: {ENCODING_HINT}"
     if "more fields" in told:
         rows = csv.reader(
             head.decode("utf-8-sig", errors="ignore").splitlines(), delimiter=separator
@@ -659,8 +694,6 @@ def read_excel(file: Path) -> Any:
         ) from None
     try:
         frame = pl.read_excel(file, engine=engine, infer_schema_length=None)
-    except InvalidInput:
-        raise
     except Exception as reason:  # each engine has errors of its own
         told = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
         raise UnreadableFile(f"{file}: it cannot be read as .xlsx: {told}") from None

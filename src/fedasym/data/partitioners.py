@@ -337,7 +337,7 @@ def partition(
     owner = law(deal)
     if by is None and samples is None:
         owner = move_to_least(owner, m, least, deal.seed)
-    dealt = deal_out(pool, owner)
+    dealt = assign_rows(pool, owner)
     kept = split is None and pool is X  # samples of a federation stay what they are
     if kept or (split is not None and not are_fractions(split, rows)):
         return dealt
@@ -381,7 +381,7 @@ def pool_samples(X: Any, y: Any, split: Any, seed: int, options: Mapping[str, An
     return X
 
 
-def deal_out(pool: Federation, owner: Owner) -> Federation:
+def assign_rows(pool: Federation, owner: Owner) -> Federation:
     """The pool's rows by their new owners; clients without samples are left out."""
     order = np.argsort(owner, kind="stable")
     order = order[owner[order] != NOBODY]

@@ -31,8 +31,13 @@ from fedasym.data.splits import (
     check_fractions,
     split_sizes,
 )
-from fedasym.exact.draws import ClientKind, draw_features, lay_out_population, seeded_generator
-from fedasym.exact.draws import count_samples as training_samples
+from fedasym.exact.draws import (
+    ClientKind,
+    draw_features,
+    lay_out_population,
+    samples_of_aspect,
+    seeded_generator,
+)
 from fedasym.worlds import LONGEST, Population
 from fedasym.worlds.spectra import Spectrum, identity
 
@@ -507,7 +512,7 @@ def synthetic(
     elif name == LITERATURE:
         counts = counts_by_fractions(lognormal_sizes(m, seed), fractions)
     else:
-        counts = counts_by_training(training_samples(options["population"], d), m, fractions)
+        counts = counts_by_training(samples_of_aspect(options["population"], d), m, fractions)
     rows = sum(each.sum(dtype=float) for each in counts)
     # client by client, then together
     check_memory(2 * rows * (length or 1), f"{rows:.0f} samples", d)

@@ -23,8 +23,8 @@ ACCELERATOR = 0.9  # of a GPU's share, what JAX may take beforehand
 
 @dataclass(frozen=True)
 class Ray:
-    """A Ray cluster to run on; give it as `on` to `fedasym.run`, `fedasym.sweep` and
-    `fedasym.simulate`.
+    """A Ray cluster to run on; give it as `on` to `fedasym.run`, `fedasym.sweep`,
+    `fedasym.simulate` and, for clients on disk, `fedasym.advise`.
 
     address: host:port of the cluster's head, or "auto" for the one that runs on this machine. None:
         RAY_ADDRESS of the environment, or else a cluster of this machine alone, which is started
@@ -112,7 +112,7 @@ class Board:
         return said
 
 
-def find_files(folder: str, names: list[str]) -> list[int]:
+def list_readable(folder: str, names: list[str]) -> list[int]:
     """Which of these files a node has, by their places; here for the same reason as `Board`."""
     return [at for at, name in enumerate(names) if os.path.exists(os.path.join(folder, name))]
 

@@ -33,7 +33,7 @@ from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.runtime import Notice, Progress
 from fedasym.data.federation import Federation
 from fedasym.data.shards import deal_out, share_out
-from fedasym.deploy import Board, Ray, find_files
+from fedasym.deploy import Board, Ray, list_readable
 from fedasym.experiments.execution import Worker
 from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import LOST, RunFolder
@@ -451,7 +451,7 @@ class RayCrew:
         without any has no such folder, which its worker says itself.
         """
         rooms = self.capacity.rooms()
-        look, options = self.ray.remote(find_files), {"num_cpus": 0, "max_retries": 0}
+        look, options = self.ray.remote(list_readable), {"num_cpus": 0, "max_retries": 0}
         asked = {
             node: look.options(scheduling_strategy=self.capacity.on_node(node), **options).remote(
                 self.told[0], self.names
@@ -528,9 +528,12 @@ class RayCrew:
                 getattr(actors[at], method).remote(*told)
 
     def gather(
-        self, method: str, jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]]
+        self,
+        method: str,
+        jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]],
+        again: str,
     ) -> dict[int, Any]:
-        """The answers of some; whoever is lost, all are asked once more."""
+        """The answers of some; whoever is lost, all are asked once more, which is said."""
         while True:
             out = {
                 getattr(self.actors[at], method).remote(*told): (at, at)
@@ -539,7 +542,7 @@ class RayCrew:
             try:
                 return dict(self.collect(out))
             except Lost as lost:
-                self.mend(f"{lost}: the round is computed again")
+                self.mend(f"{lost}: {again}")
 
     def map(self, method: str, told: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
         """The answers for all shards, as they come; what is lost is asked once more."""

@@ -10,13 +10,14 @@ the same bits on one actor or on seven.
 
 from __future__ import annotations
 
+import operator
 import os
-from bisect import bisect_left
+from bisect import bisect_left, insort
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import contextmanager
-from functools import cached_property
-from itertools import count, pairwise
+from functools import cached_property, reduce
+from itertools import count
 from typing import Any, NamedTuple, Protocol
 
 import jax
@@ -25,9 +26,15 @@ from numpy.typing import NDArray
 
 from fedasym.core import __version__
 from fedasym.core.errors import InvalidInput, UnreadableFile
-from fedasym.core.runtime import Progress, is_url
+from fedasym.core.runtime import Notice, Progress, is_url
 from fedasym.data.federation import Federation
-from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, split_members
+from fedasym.data.shards import (
+    BLOCK_BYTES,
+    ShardedFederation,
+    read_client_arrays,
+    split_members,
+    take_blocks,
+)
 from fedasym.deploy import Ray
 from fedasym.deploy.ray import Capacity, RayCrew, join_cluster
 from fedasym.experiments.execution import Worker
@@ -35,18 +42,11 @@ from fedasym.experiments.fields import Record
 from fedasym.experiments.folder import LOST, RESUMED, RunFolder
 from fedasym.experiments.pieces import Finished
 from fedasym.experiments.plan import Piece
+from fedasym.training.evaluation import Question, RunOutcome, RunWork, ScoredPart, Tester
 from fedasym.training.heads import DiskLoader, Packed, Room, Sizes, numbers_as, put_on_device
 from fedasym.training.plans import Rows, Schedule, ServerWork, default_device
 from fedasym.training.programs import CohortSum, join_round, train_part
-from fedasym.training.runner import (
-    PlannedRounds,
-    Question,
-    RunOutcome,
-    RunWork,
-    ScoredPart,
-    State,
-    Tester,
-)
+from fedasym.training.runner import PlannedRounds, State
 from fedasym.training.settings import Protocol as Rules
 from fedasym.training.steps import Program
 from fedasym.training.storage import States
@@ -57,7 +57,18 @@ BLOCKS = 28  # of those that an actor reads, what it holds at a time: benchmarks
 INDEX = 400  # bytes that an actor holds of each client of the federation, whose index it reads
 
 
-def fold_shards(nodes: Mapping[Node, Sum], mine: Sequence[int], shards: int) -> dict[Node, Sum]:
+def join_sums(one: Sum, other: Sum) -> Sum:
+    """Two sums in one."""
+    total: Sum = jax.tree.map(lambda mine, theirs: mine + theirs, one, other)
+    return total
+
+
+def fold_shards(
+    nodes: Mapping[Node, Any],
+    mine: Sequence[int],
+    shards: int,
+    join: Callable[[Any, Any], Any] = join_sums,
+) -> dict[Node, Any]:
     """Sum neighbours in a binary tree over all shards, as far as it lies in some of them, in order:
     a sum of these in this order, whoever has which shards.
 
@@ -76,15 +87,9 @@ def fold_shards(nodes: Mapping[Node, Sum], mine: Sequence[int], shards: int) -> 
             if bisect_left(mine, high) - bisect_left(mine, low) == high - low:
                 children = [(level, 2 * place), (level, 2 * place + 1)]
                 pair = [found.pop(child) for child in children if child in found]
-                found[level + 1, place] = pair[0] if len(pair) == 1 else join_sums(*pair)
+                found[level + 1, place] = pair[0] if len(pair) == 1 else join(*pair)
         level += 1
     return found
-
-
-def join_sums(one: Sum, other: Sum) -> Sum:
-    """Two sums in one."""
-    total: Sum = jax.tree.map(lambda mine, theirs: mine + theirs, one, other)
-    return total
 
 
 class StageSetting(NamedTuple):
@@ -273,16 +278,28 @@ class ShardKeeper:
             take_down(waiting, answers)
         return answers, sum(opened.steps)
 
-    def map(self, function: Callable[..., Any], told: tuple[Any, ...], shard: int) -> list[Any]:
-        """What a function says of each of a shard's blocks."""
-        ends = self.federation.block_ends(apart=True)
+    def map(self, asked: list[Any], shard: int) -> list[Any]:
+        """What a function says of each of a shard's blocks, or of some clients in them."""
+        return [*self.look(asked, shard)]
+
+    def sum(self, asked: list[Any], shard: int) -> Any:
+        """The sum of that; None of a shard without any of these clients."""
+        found = self.look(asked, shard)
+        return reduce(operator.add, found, next(found, None))
+
+    def look(self, asked: list[Any], shard: int) -> Iterator[Any]:
+        """What it says of one block after the other."""
+        function, told, places = self.fetch(asked)
         last = int(self.federation.shard_ends[shard])
         first = last - self.federation.shards[shard].clients
-        return [
-            function(self.federation.take(np.arange(*span)), *told)
-            for span in pairwise(ends)
-            if first <= span[0] < last
-        ]
+        if places is None:
+            places = np.arange(first, last)
+        here = places[slice(*np.searchsorted(places, [first, last]))]
+        return (function(block, *told) for block in take_blocks(self.federation, here, apart=True))
+
+    def deliver(self, members: NDArray[np.intp]) -> dict[str, Any]:
+        """The samples of some clients."""
+        return read_client_arrays(self.federation, members)
 
 
 def take_down(waiting: list[list[ScoredPart]], answers: list[list[ScoredPart]]) -> None:
@@ -309,9 +326,14 @@ class ShardCrew(Protocol):
         """Have some do something, without an answer."""
 
     def gather(
-        self, method: str, jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]]
+        self,
+        method: str,
+        jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]],
+        again: str,
     ) -> dict[int, Any]:
-        """The answers of some; jobs: what each is told, given the runs as they are then."""
+        """The answers of some; jobs: what each is told, given the runs as they are then; again:
+        what is said to happen where one is lost.
+        """
 
     def map(self, method: str, told: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
         """The answers for all shards, as they come."""
@@ -320,16 +342,64 @@ class ShardCrew(Protocol):
 class ShardKeepers:
     """A federation in shards in the hands of a crew."""
 
-    def __init__(self, federation: ShardedFederation, crew: ShardCrew) -> None:
-        self.crew, self.shard_ends = crew, federation.shard_ends
+    def __init__(
+        self, federation: ShardedFederation, crew: ShardCrew, progress: Progress | None = None
+    ) -> None:
+        self.crew, self.shard_ends, self.progress = crew, federation.shard_ends, progress
+        if progress is not None:
+            crew.say = lambda text: progress(0.0, Notice(text))
         self.federation = federation.read_by(self)
         self.states: States | None = None
         self.tokens, self.keys = count(), count()
 
-    def map_blocks(self, function: Callable[..., Any], told: tuple[Any, ...]) -> list[Any]:
-        """What a function says of each block, in order."""
-        found = dict(self.crew.map("map", (function, told)))
+    def map_blocks(
+        self, function: Callable[..., Any], told: tuple[Any, ...], places: Any
+    ) -> list[Any]:
+        """What a function says of each block, in order; of some clients where these are named."""
+        found = dict(self.ask("map", (function, told, places)))
         return [each for shard in sorted(found) for each in found[shard]]
+
+    def sum_blocks(self, function: Callable[..., Any], told: tuple[Any, ...], places: Any) -> Any:
+        """The sum of that, whoever keeps what, along the tree, as it comes."""
+        nodes: dict[Node, Any] = {}
+        heard: list[int] = []
+        for shard, found in self.ask("sum", (function, told, places)):
+            if found is not None:
+                nodes[0, shard] = found
+            insort(heard, shard)
+            nodes = fold_shards(nodes, heard, len(self.shard_ends), operator.add)
+        return nodes.popitem()[1]
+
+    def ask(self, method: str, asked: tuple[Any, ...]) -> Iterator[tuple[int, Any]]:
+        """The answers for all shards, as they come, told as progress."""
+        answers, shards = self.crew.map(method, (self.crew.share(asked),)), len(self.shard_ends)
+        for number, answer in enumerate(answers, 1):
+            if self.progress is not None:
+                self.progress((number - 1) / shards, f"looked at {number} of {shards} shards")
+            yield answer
+
+    def read_clients(
+        self, federation: ShardedFederation, places: NDArray[np.intp]
+    ) -> dict[str, Any]:
+        """The samples of some clients, in the order of their places, from whoever keeps them."""
+        members = np.unique(places)
+        order: dict[int, NDArray[np.intp]] = {}
+
+        def jobs(runs: Sequence[Sequence[int]]) -> dict[int, tuple[Any, ...]]:
+            order.clear()
+            order.update(split_members(members, runs, self.shard_ends))
+            return {run: (mine,) for run, mine in order.items()}
+
+        answers = self.crew.gather("deliver", jobs, "its clients are read again")
+        listed = np.concatenate([order[run] for run in answers])
+        where = np.argsort(listed)[np.searchsorted(members, places)]
+        ends, counts = np.cumsum(federation.sizes[listed]), federation.sizes[places]
+        rows = np.arange(counts.sum()) + np.repeat(ends[where] - np.cumsum(counts), counts)
+        found = [*answers.values()]
+        return {
+            name: None if each is None else np.concatenate([part[name] for part in found])[rows]
+            for name, each in found[0].items()
+        }
 
     def open_backend(self, work: RunWork, server: ServerWork, loader: DiskLoader) -> ShardBackend:
         """Where the cohorts of a server stage are trained."""
@@ -426,7 +496,7 @@ class ShardBackend:
                 found[run] = (*self.describe(), program, rounds.rates, common, part)
             return found
 
-        answers = self.keepers.crew.gather("train", jobs)
+        answers = self.keepers.crew.gather("train", jobs, "the round is computed again")
         whole = len(self.keepers.shard_ends)
         nothing = jax.tree.map(
             np.zeros_like, (common[0], common[0] if clips is None else common[2])
@@ -487,8 +557,12 @@ def on_host(told: Any) -> Any:
 
 
 @contextmanager
-def open_shards(settings: Ray, federation: ShardedFederation) -> Iterator[ShardKeepers]:
-    """The shards of a federation in the hands of actors on a cluster."""
+def open_shards(
+    settings: Ray, federation: ShardedFederation, progress: Progress | None = None
+) -> Iterator[ShardKeepers]:
+    """The shards of a federation in the hands of actors on a cluster; progress: hears who was lost,
+    and how far a look at all shards is.
+    """
     needed = BLOCKS * BLOCK_BYTES + INDEX * len(federation)
     with join_cluster(settings, 0):
         told = (federation.files.address, federation.digest, __version__)
@@ -497,7 +571,7 @@ def open_shards(settings: Ray, federation: ShardedFederation) -> Iterator[ShardK
         capacity = Capacity(settings, settings.memory_for(needed))
         crew = RayCrew(capacity, ShardKeeper, told, samples, names)
         try:
-            yield ShardKeepers(federation, crew)
+            yield ShardKeepers(federation, crew, progress)
         finally:
             crew.close()
 

@@ -40,7 +40,7 @@ Scored = tuple[float, float, float, float]
 
 
 @dataclass(frozen=True, eq=False)
-class Layout:
+class ClassLayout:
     """A population over whole directions and whole samples; `world` is exactly what is drawn."""
 
     world: ClassPopulation
@@ -72,7 +72,7 @@ class DrawnClassClient:
     s: Array
 
 
-def lay_out(world: ClassPopulation, dimension: int) -> Layout:
+def lay_out(world: ClassPopulation, dimension: int) -> ClassLayout:
     """The population that this many directions can hold."""
     gamma = float(np.asarray(world.aspect))
     n = round(dimension / gamma)
@@ -100,7 +100,7 @@ def lay_out(world: ClassPopulation, dimension: int) -> Layout:
     if np.array_equal(shares["centre"], world.spectrum.weights[kept]):
         weights["centre_weights"] = room[kept] / dimension
     exact = Spectrum(world.spectrum.values[kept], room[kept] / dimension, world.spectrum.name)
-    return Layout(
+    return ClassLayout(
         replace(
             world,
             aspect=dimension / n,
@@ -114,14 +114,14 @@ def lay_out(world: ClassPopulation, dimension: int) -> Layout:
     )
 
 
-def draw_shared(layout: Layout, seed: int, trial: int) -> Array:
+def draw_shared(layout: ClassLayout, seed: int, trial: int) -> Array:
     """theta_0: (d, K) with columns at right angles and the exact energy in every atom."""
     rng = seeded_generator(seed, trial, CENTRE)
     return draw_model(layout, layout.world.energies.e0, rng, None)
 
 
 def draw_model(
-    layout: Layout, energy: Array, rng: np.random.Generator, away: Array | None
+    layout: ClassLayout, energy: Array, rng: np.random.Generator, away: Array | None
 ) -> Array:
     """A model of this energy by atom, of random direction; orthogonal to the columns of `away`."""
     out = np.zeros((int(layout.room.sum()), layout.K))
@@ -136,7 +136,9 @@ def draw_model(
     return out
 
 
-def draw_class_client(layout: Layout, theta0: Array, rng: np.random.Generator) -> DrawnClassClient:
+def draw_class_client(
+    layout: ClassLayout, theta0: Array, rng: np.random.Generator
+) -> DrawnClassClient:
     """One client: its displacement, features and labels."""
     world = layout.world
     truth = theta0 + draw_model(layout, world.energies.ed, rng, theta0)

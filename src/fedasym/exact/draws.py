@@ -117,7 +117,7 @@ def kinds_of(populations: Sequence[Population], dimension: int) -> list[ClientKi
         ClientKind(
             place,
             each,
-            count_samples(each, dimension),
+            samples_of_aspect(each, dimension),
             s[seen],
             energy(each.displacement, each.radius, room),
             None if each.norm is None else energy(each.optimum, each.norm, room),
@@ -155,13 +155,13 @@ def lay_out_population(world: Population, dimension: int) -> tuple[Population, N
     exact = Spectrum(spectrum.values[kept], room[kept] / dimension, spectrum.name)
     return (
         replace(
-            world, aspect=dimension / count_samples(world, dimension), spectrum=exact, **changes
+            world, aspect=dimension / samples_of_aspect(world, dimension), spectrum=exact, **changes
         ),
         room[kept],
     )
 
 
-def count_samples(world: Population, dimension: int) -> int:
+def samples_of_aspect(world: Population, dimension: int) -> int:
     """n, the nearest whole number to dimension/aspect."""
     gamma = float(np.asarray(world.aspect))
     if dimension / gamma > MOST_SAMPLES:

@@ -431,7 +431,7 @@ class SoftmaxHeldOut(HeldOut):
         if not self.left_out:
             return outputs
         _, _, axes, Y = self._axes
-        left = leave_out(np.concatenate(outputs), axes, Y, self._shared_penalty(strength))
+        left = leave_each_out(np.concatenate(outputs), axes, Y, self._shared_penalty(strength))
         return np.split(left, np.cumsum([each.n for each in self.clients])[:-1])
 
     def _try(self, algorithm: Algorithm) -> Iterator[Array]:
@@ -503,7 +503,7 @@ class SoftmaxHeldOut(HeldOut):
                     held = np.full(each.x.size, each.n * ridges[setting])
                     W = fit_axes(offset, A, each.Y, held, W, CLIENT_STEPS)
                     if self.left_out:
-                        outputs = leave_out(offset + A @ W.astype(A.dtype), A, each.Y, held)
+                        outputs = leave_each_out(offset + A @ W.astype(A.dtype), A, each.Y, held)
                     else:
                         moved = each.across @ (W / root[:, None]).astype(each.X.dtype)
                         outputs = start + moved
@@ -511,7 +511,7 @@ class SoftmaxHeldOut(HeldOut):
         return found
 
 
-def leave_out(outputs: Rows, A: Rows, Y: Rows, held: Array) -> Rows:
+def leave_each_out(outputs: Rows, A: Rows, Y: Rows, held: Array) -> Rows:
     """Each training sample's outputs without itself in the fit, to one Newton step; outputs: of the
     fit with all, A: the samples along its axes, held: its penalty.
 

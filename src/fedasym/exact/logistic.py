@@ -53,7 +53,7 @@ class ClassPoint(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class PaddedClients:
     """Clients of nearly one size, their samples padded with rows of zeros."""
 
     places: Integers  # (b,) which clients
@@ -73,7 +73,7 @@ class ClassSamples:
     [[0], [1]]
     """
 
-    blocks: tuple[Block, ...]
+    blocks: tuple[PaddedClients, ...]
     rows: int
     features: int
     clients: int
@@ -93,7 +93,9 @@ class ClassSamples:
             where = np.minimum(starts[places][:, None] + np.arange(n), N - 1)
             rows = np.where(inside, order[where], 0)
             block = np.where(inside[..., None], X[rows], 0.0)
-            blocks.append(Block(places, rows, inside, block, np.where(inside, codes[rows], 0)))
+            blocks.append(
+                PaddedClients(places, rows, inside, block, np.where(inside, codes[rows], 0))
+            )
         return cls(tuple(blocks), N, p, m, classes)
 
     @cached_property
@@ -159,13 +161,13 @@ class LogisticProblem:
         S = np.sqrt(self.variances[self.active])
         return [block.X[..., self.active] * S for block in self.samples.blocks]
 
-    def counts(self, block: Block) -> Array:
+    def counts(self, block: PaddedClients) -> Array:
         """The weight of each sample of a block, 0 where padded."""
         if self.weights is None:
             return block.present.astype(float)
         return np.where(block.present, self.weights[block.rows], 0.0)
 
-    def outputs(self, block: Block, A: Array, point: ClassPoint) -> Array:
+    def outputs(self, block: PaddedClients, A: Array, point: ClassPoint) -> Array:
         """X B + A V in contrasts, (b, n, L)."""
         b, n, p = block.X.shape
         shared = (block.X.reshape(-1, p) @ point.shared).reshape(b, n, -1)
@@ -295,7 +297,7 @@ class Equations:
             personal[block.places] -= apply_inverse(A, w, inverse, A.swapaxes(1, 2) @ moved)
         return ClassPoint(B, personal)
 
-    def parts(self) -> Iterator[tuple[Block, Array, Array, Array]]:
+    def parts(self) -> Iterator[tuple[PaddedClients, Array, Array, Array]]:
         """Each block with its effects, weights and inverses."""
         problem = self.problem
         blocks = problem.samples.blocks

@@ -26,7 +26,7 @@ from fedasym.data.federation import Federation, check_federation
 from fedasym.data.shards import ShardedFederation
 from fedasym.experiments import duration, plan
 from fedasym.experiments.fields import Record, combinations, load_data, record_data
-from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, RunFolder, kind_of
+from fedasym.experiments.folder import COMPUTED, DAMAGED, ENVIRONMENT, RunFolder, folder_class
 from fedasym.experiments.pieces import (
     Damaged,
     Finished,
@@ -184,7 +184,7 @@ def run(
         if ray is not None and not shards:
             pool = stack.enter_context(ask("open pool for pieces")(ray, clients))
             make = partial(ask("make crew"), pool)
-        folder = kind_of(place).prepare(place, experiment, data)
+        folder = folder_class(place).prepare(place, experiment, data)
         stack.callback(folder.close)
         return complete_run(experiment, make(clients, data, folder, progress))
 

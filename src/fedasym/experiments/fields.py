@@ -133,7 +133,7 @@ class Synthetic(Part):
     seed: int = 0
 
 
-TABLES = ("scale", "missing", "roles", "dates", "intercept")  # what is said of a table
+TABLES = ("scale", "missing", "roles", "dates", "intercept", "encoding")  # what is said of a table
 
 
 class Data(Part):
@@ -168,6 +168,9 @@ class Data(Part):
     )
     intercept: bool | None = Field(
         None, description="Of a file: whether models of it have an intercept."
+    )
+    encoding: str | None = Field(
+        None, description='Of a text table that is not UTF-8: how it was saved, such as "cp1252".'
     )
     seed: int = Field(0, description="Of `file`: deals out the split where the file has none.")
     clients: int | None = Field(None, description="Use this many clients, the first ones.", ge=1)

@@ -252,7 +252,7 @@ class RunFolder:
             return False
 
 
-def kind_of(path: str | Path) -> type[RunFolder]:
+def folder_class(path: str | Path) -> type[RunFolder]:
     """The class of a run folder, by how it is named."""
     return RemoteFolder if is_url(path) else RunFolder
 

@@ -3,7 +3,9 @@ findings held against runs, each verdict by paired 95% intervals.
 
 `paper/published.json` holds, by data set, `seeds`, `splits` and `gains`: for each algorithm (and
 number of personalization epochs) the rounds and an accuracy per round and trial; `"mean":
-"clients"` marks the two local curves that the paper averaged over clients, not over samples.
+"clients"` marks the two local curves that the paper averaged over clients, not over samples;
+`positions` are the test positions that the curves of text count, and how many of them are padding
+(benchmarks/shakespeare_published.py).
 
 `foreseen.json`, in a run folder or among saved tables, holds what the advisor says before training:
 accuracies by algorithm, means over clients, or why there are none.
@@ -27,7 +29,7 @@ from fedasym.core.runtime import Progress, write_text
 from fedasym.experiments.plan import cohort_of, count_planned_steps, gradients_per_step
 from fedasym.results.simulation import Simulated, Simulation
 from fedasym.training.comparisons import LEVEL, Measured, Paired, compare_pair, subtract
-from fedasym.training.settings import CODE
+from fedasym.training.settings import CODE, resolve_protocol
 from fedasym.worlds import Population
 from fedasym.worlds.classes import MOST_CLASSES
 
@@ -164,12 +166,50 @@ class PaperCurve(NamedTuple):
         return self.accuracy[:, -1]
 
 
+class Positions(NamedTuple):
+    """The test positions of sequences that published accuracies count, padding included."""
+
+    counted: int
+    padding: int | None  # None: not known without the data
+
+    def without_padding(self, curve: PaperCurve) -> PaperCurve:
+        """Accuracies over real positions if every padded one is predicted right: bounds from below.
+
+        Rounds with fewer right predictions than padded positions are left out.
+
+        >>> curve = PaperCurve(np.array([0, 50]), np.array([[0.1, 0.6]]), False)
+        >>> Positions(100, 20).without_padding(curve).accuracy.tolist()
+        [[0.5]]
+        """
+        if self.padding is None:
+            return curve
+        right = self.counted * curve.accuracy - self.padding
+        held = (right >= 0).all(axis=0)
+        real = self.counted - self.padding
+        return PaperCurve(curve.rounds[held], right[:, held] / real, curve.over_clients)
+
+
 class PaperCurves(NamedTuple):
     """The paper's results on a data set: curves by sweep and algorithm, gains by epochs."""
 
     name: str  # of the paper's data set
     trials: dict[str, dict[str, PaperCurve]]
     gains: dict[str, dict[str, PaperCurve]]
+    positions: Positions | None = None  # of sequences
+
+    def counted_as(self, results: Results) -> PaperCurves:
+        """The curves over real positions, where the runs count no padding and the paper does."""
+        if self.positions is None or counts_padding(results):
+            return self
+
+        def real(held: dict[str, dict[str, PaperCurve]]) -> dict[str, dict[str, PaperCurve]]:
+            return {
+                key: {name: positions.without_padding(each) for name, each in by.items()}
+                for key, by in held.items()
+            }
+
+        positions = self.positions
+        return self._replace(trials=real(self.trials), gains=real(self.gains))
 
     def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
         """Rounds and accuracies (trials, rounds) by sweep and algorithm; gains by "ftfa 10"."""
@@ -202,17 +242,47 @@ def published_accuracies(name: str) -> PaperCurves | None:
         each: {epochs: read_curve(entry) for epochs, entry in by.items()}
         for each, by in held.get("gains", {}).items()
     }
-    return PaperCurves(source, trials, gains)
+    positions = Positions(**held["positions"]) if "positions" in held else None
+    return PaperCurves(source, trials, gains, positions)
 
 
-def curves_of(name: str) -> dict[str, dict[str, tuple[list[int], Array]]] | None:
-    """What figures draw beside a run: none for a stand-in, whose accuracies are of other data.
-
-    >>> sorted(curves_of("cifar100")), curves_of("digits")
-    (['gains', 'seeds', 'splits'], None)
+def curves_of(
+    results: Results, name: str | None = None
+) -> dict[str, dict[str, tuple[list[int], Array]]] | None:
+    """What figures draw beside a run, counted as it counts; none for a stand-in, whose accuracies
+    are of other data.
     """
+    name = name or results.experiment.name
     paper = published_accuracies(name)
-    return paper.curves() if paper is not None and paper.name == name else None
+    if paper is None or paper.name != name:
+        return None
+    return paper.counted_as(results).curves()
+
+
+def counts_padding(results: Results) -> bool:
+    """Whether the runs train on padded positions and count them."""
+    settings = results.experiment.settings
+    return resolve_protocol(settings.protocol, settings.intercept).count_padding
+
+
+def describe_positions(results: Results, name: str | None = None) -> str | None:
+    """How the paper's accuracies on sequences are set beside these, in a sentence; None where both
+    count alike.
+    """
+    paper = published_accuracies(name or results.experiment.name)
+    if paper is None or paper.positions is None or counts_padding(results):
+        return None
+    counted, padding = paper.positions
+    if padding is None:
+        return (
+            f"The paper's accuracies count all {counted:,} test positions, an unknown number of"
+            " them padding; these runs count real positions alone, so the two cannot be compared."
+        )
+    return (
+        f"The paper's accuracies count {counted:,} test positions, {padding:,} of them padding;"
+        " these runs count real positions alone. The paper's are shown over real positions, as if"
+        " every padded one had been predicted right."
+    )
 
 
 @cache
@@ -239,7 +309,7 @@ def compare_with_paper(results: Results, name: str) -> str | None:
     paper = published_accuracies(name)
     if paper is None or results.task != "classification":
         return None
-    rows = [PAPER_HEAD]
+    rows, paper = [PAPER_HEAD], paper.counted_as(results)
     for sweep, curves in paper.trials.items():
         pooled, alike = results.finals(sweep), results.finals(sweep, "mean_accuracy")
         for algorithm, values in pooled.items():
@@ -253,6 +323,8 @@ def compare_with_paper(results: Results, name: str) -> str | None:
     words = "Percent after the last round, mean over trials."
     if paper.name != name:
         words += f" These are not the paper's data: {name} stands in for {paper.name}."
+    if (counted := describe_positions(results, name)) is not None:
+        words += f" {counted}"
     return "\n".join([*columns(rows, left=2), "", words])
 
 

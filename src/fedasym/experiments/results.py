@@ -19,7 +19,7 @@ from fedasym.core.numbers import Array, TextTable, html_tables, json_value
 from fedasym.core.runtime import is_url, write_file
 from fedasym.experiments import describe_numbers, plan, tables
 from fedasym.experiments.fields import Record, combinations
-from fedasym.experiments.folder import DAMAGED, RunFolder, kind_of
+from fedasym.experiments.folder import DAMAGED, RunFolder, folder_class
 from fedasym.experiments.pieces import Damaged, Finished, join_rows
 from fedasym.experiments.plan import (
     GAINS,
@@ -357,7 +357,7 @@ class Results(Result):
     @classmethod
     def read(cls, folder: str | Path) -> Results:
         """The results in a run folder, a path or a URL, as far as they are finished."""
-        run = kind_of(folder).existing(folder)
+        run = folder_class(folder).existing(folder)
         experiment = run.experiment()
         data = run.data()
         task = data.task

@@ -4,20 +4,20 @@ Classes. In coordinates where samples vary alike in all directions (covariance w
 classes = I), turned so that the class means span the first r of them, a sample of class c of client
 i is
 
-    z = m_c + (what a sample has of its own) + a_i + b_ic,
+    z = m_c + (what a sample has of its own) + (1 + w) (a_i + b_ic),
 
 with client effects a_i, common to its classes, and b_ic, one per class, each class along its own
-directions. A misclassified sample does not lie in the tail of its class: it lies in another class.
+directions; w varies from sample to sample: a writer's slant does, so that it says less about what
+is written. A misclassified sample does not lie in the tail of its class: it lies in another class.
 So its first r coordinates are a mixture over the class k that the nearest mean says: about rho m_c
-where k = c, else about u m_c + v m_k, where rho, u and v vary from sample to sample. Instead they
-may be resampled from all clients' residuals of the class, clients' effects taken out. A sample has
-more or less of its client's effects, too: a writer's slant varies, so that it says less about what
-is written. The rest is Gaussian given the coordinates, which it follows
-by a slope, each class by its own where samples are enough: what tells two classes apart is not what
-tells two others apart, and a client of few classes gains from that. A share of its variance is in a
-few directions of the class, and another in a few of the client's class: a writer's sevens are alike
-in more than their mean, so that more of them teach less. Samples that a network was trained on have
-a law of their own, and held-out ones another. Class shares are Dirichlet-multinomial.
+where k = c, else about u m_c + v m_k, where rho, u and v vary among samples. Instead they may be
+resampled from all clients' residuals of the class, clients' effects taken out. The rest is Gaussian
+given the coordinates, which it follows by a slope, each class by its own where samples are enough:
+what tells two classes apart is not what tells two others apart, and a client of few classes gains
+from that. A share of its variance is in a few directions of the class, and another in a few of the
+client's class: a writer's sevens are alike in more than their mean, so that more of them teach
+less. Samples that a network was trained on have a law of their own, and held-out ones another.
+Class shares are Dirichlet-multinomial.
 
 Numbers: y = x'(theta + d_i) + noise with variance components by feature, and features that are
 Gaussian within clients, about client means that are Gaussian too.

@@ -531,7 +531,7 @@ class PrivacyCosts(Result):
         have `rounds`, `cohort`, `local_steps`, `server_step`, `clip` and `noise_multiplier`.
     plain: the loss without privacy, by number of clients. alone: of clients that share nothing.
     margin: sharing pays where its loss is by this part below that of learning alone.
-    pays: from how many clients on it does, by budget; infinite where it never does.
+    pays: how many clients it takes for sharing to pay, by budget; infinite where it never does.
     radius: with that radius, clients without privacy would have as much more loss.
 
     >>> import fedasym as fa
@@ -570,11 +570,11 @@ class PrivacyCosts(Result):
         """What the table says, in sentences."""
         told = []
         for budget, count in zip(self.epsilon, self.pays, strict=True):
-            when = f"from {count:,.0f} clients on" if np.isfinite(count) else "with no number"
-            told.append(f"epsilon {number(budget)}: {when}")
+            many = f"{count:,.0f}" if np.isfinite(count) else "no number"
+            told.append(f"{many} at epsilon {number(budget)}")
         return (
-            f"Alone, which costs no privacy: {number(self.alone)}. Sharing pays, by at least"
-            f" {self.margin:.0%}, with " + "; ".join(told) + ".",
+            f"Alone, which costs no privacy: {number(self.alone)}. Sharing pays, by"
+            f" {self.margin:.0%} or more, with at least so many clients: {', '.join(told)}.",
             "Privacy costs what a larger radius would cost: "
             + "; ".join(
                 f"epsilon {number(e)} with {m:,.0f} clients {number(r)}"

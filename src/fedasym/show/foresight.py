@@ -316,10 +316,10 @@ def read_measured(place: Path) -> Measured | None:
             )
         fields = (held["name"], held["metric"], held["values"], tuple(predictions))
         return Measured(*fields, held["source"]) if predictions else None
-    return read_run(place, predictions)
+    return measure_run(place, predictions)
 
 
-def read_run(place: Path, predictions: list[Forecast]) -> Measured | None:
+def measure_run(place: Path, predictions: list[Forecast]) -> Measured | None:
     """A run or its saved tables: means over clients, and the pairs without a clear difference."""
     from fedasym.experiments.folder import is_run
     from fedasym.experiments.tables import is_saved

@@ -18,6 +18,7 @@ from fedasym.experiments.plan import GAINS, validation_score
 from fedasym.experiments.reproduction import (
     RUNS,
     describe_agreement,
+    describe_positions,
     foresight_rows,
     show_error,
     show_share,
@@ -216,6 +217,7 @@ def report_page(results: Results, published: Published | None = None) -> str:
         "gains": gains,
         "clients": clients,
         "published": theirs,
+        "counted": describe_positions(results),
         "foresight": foresight,
         "validated": "loss" if results.task == "regression" else "accuracy",
         "tuned": tuned_table(results),
@@ -243,7 +245,8 @@ def describe_sweep(
     loss = results.statistic == "loss"
     theirs = {} if loss else published_curves(published, sweep)
     trials = max(curve.trials for curve in curves.values())
-    beside = " Dotted with hollow markers: as the paper published it." if theirs else ""
+    real = ", over real positions" if describe_positions(results) else ""
+    beside = f" Dotted with hollow markers: as the paper published it{real}." if theirs else ""
     bands = "line: mean, band: worst to best trial" if trials > 1 else "one trial"
     what = f"Test {results.statistic} of personal models against rounds"
     scaled = scale_curves(results, curves)

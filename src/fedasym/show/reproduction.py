@@ -319,7 +319,7 @@ def reproduce(
     run(experiment, into=place, progress=progress)
     foresee(place, load_data(experiment.data))
     results = Results.read(place)
-    curves = curves_of(name)
+    curves = curves_of(results, name)
     files = (
         *draw_figures(results, place / "figures", curves),
         report(place, place / "report.html", curves),

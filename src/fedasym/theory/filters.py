@@ -147,8 +147,8 @@ def check_stable(
     limit = 2 / sample_support(gamma, spectrum)[1]
     if filter_.step >= limit:
         raise InvalidInput(
-            f"{name} is {filter_.step:g}: gradient descent diverges here from {limit:.6g} on; give"
-            " a smaller step"
+            f"{name} is {filter_.step:g}: gradient descent diverges here with steps of {limit:.6g}"
+            " or more; give a smaller one"
         )
 
 

@@ -158,7 +158,7 @@ def atom_sums(k: Array, s: Array, h: Array) -> tuple[Array, Array, Array, Array]
 
 
 @lru_cache(maxsize=16)
-def table_of(spectrum: Spectrum) -> KappaTable:
+def kappa_table(spectrum: Spectrum) -> KappaTable:
     """The table of a spectrum, made once."""
     return KappaTable(spectrum)
 
@@ -180,7 +180,7 @@ class Sums(NamedTuple):
 def sums_at(kappa: Array, spectrum: Spectrum) -> Sums:
     """The sums over the atoms that the formulas need, for any array of kappa above -min(s)."""
     s, h = spectrum.positive
-    if kappa.size * s.size >= WORTHWHILE and (table := table_of(spectrum)).covers(kappa):
+    if kappa.size * s.size >= WORTHWHILE and (table := kappa_table(spectrum)).covers(kappa):
         return Sums(*table.sums(kappa))
     size = max(1, CHUNK // s.size)
     if kappa.size <= size:
@@ -221,7 +221,7 @@ def kappa(ridge: Array, aspect: Array, spectrum: Spectrum) -> Array:
         solved[negative] = in_chunks(newton_kappa, lam[negative], gam[negative], spectrum)
     rest = ~(flat | negative)
     if rest.sum() * s.size >= WORTHWHILE:
-        solved[rest] = table_of(spectrum).solve(lam[rest], gam[rest])
+        solved[rest] = kappa_table(spectrum).solve(lam[rest], gam[rest])
         rest &= ~np.isfinite(solved)  # outside the table
     if np.any(rest):
         solved[rest] = in_chunks(newton_kappa, lam[rest], gam[rest], spectrum)

@@ -22,10 +22,8 @@ IFCA, often give two clusters one model for ever, and ask for many runs.
 from __future__ import annotations
 
 import math
-import operator
 from collections.abc import Mapping
 from dataclasses import dataclass
-from functools import reduce
 from typing import NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -37,7 +35,7 @@ from fedasym.algorithms.paper import USUAL_PENALTY
 from fedasym.algorithms.registry import REGISTRY
 from fedasym.core.numbers import Array
 from fedasym.data.federation import Federation
-from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, map_blocks
+from fedasym.data.shards import BLOCK_BYTES, ShardedFederation, map_blocks, sum_blocks
 from fedasym.data.splits import START, Integers, Words, mix_hash
 from fedasym.exact.clients import append_ones
 from fedasym.exact.outputs import GramSums, group_by_angle
@@ -347,7 +345,7 @@ def pooled_sums(federation: Federation, protocol: Protocol) -> GramSums:
     >>> pooled_sums(pair, TEXT).solve(shared_ridge=0.25).ravel().round(12).tolist()
     [0.0, 0.5, 0.0, 0.5]
     """
-    total: GramSums = reduce(operator.add, map_blocks(federation, add_up_products, protocol))
+    total: GramSums = sum_blocks(federation, add_up_products, protocol)
     return total
 
 

@@ -45,9 +45,9 @@ from fedasym.training.twin import personal_rows, pooled_shares
 class RowTable(NamedTuple):
     """Samples of all clients on the device."""
 
-    features: Array  # (rows + slack, [positions,] d)
-    labels: Array  # (rows + slack, [positions]) codes, or (..., outputs) values
-    real: Array | None  # (rows + slack, positions): False on padding
+    features: Array  # (rows + spare, [positions,] d)
+    labels: Array  # (rows + spare, [positions]) codes, or (..., outputs) values
+    real: Array | None  # (rows + spare, positions): False on padding
     first: Array  # (m,) a client's first row
     order: Array | None = None  # where rows lie among the samples; None: one after the other
 
@@ -194,10 +194,12 @@ class Room(NamedTuple):
     @classmethod
     def of(cls, training: NDArray[np.int64], tested: NDArray[np.int64]) -> Room:
         """For these clients, given their numbers of samples."""
-        return cls(len(training), *(int(each.sum()) + slack(each) for each in (training, tested)))
+        return cls(
+            len(training), *(int(each.sum()) + spare_rows(each) for each in (training, tested))
+        )
 
 
-def slack(counts: NDArray[np.int64]) -> int:
+def spare_rows(counts: NDArray[np.int64]) -> int:
     """Rows behind the last one, for the last slice or block to run into."""
     return 2 * int(counts.max(initial=0)) + 8
 
@@ -216,7 +218,7 @@ class DiskLoader:
         self.room = Room(
             int(np.diff(self.ends).max()),
             *(
-                int(np.add.reduceat(each, self.ends[:-1]).max()) + slack(each)
+                int(np.add.reduceat(each, self.ends[:-1]).max()) + spare_rows(each)
                 for each in self.sizes
             ),
         )
@@ -235,7 +237,7 @@ class DiskLoader:
         if len(largest) <= rounds * drawn:  # everyone fits, however many rounds
             rounds = usual
         clients = min(rounds * drawn, len(largest))
-        self.reserved = Room(clients, int(largest[:clients].sum()) + slack(largest), 0)
+        self.reserved = Room(clients, int(largest[:clients].sum()) + spare_rows(largest), 0)
         return rounds
 
     def cohorts(self, drawn: Rows) -> tuple[Packed, Rows]:
@@ -382,7 +384,7 @@ def sizes_of(federation: Federation) -> list[NDArray[np.int64]]:
 def all_samples(federation: Federation, protocol: Protocol, dtype: np.dtype[Any]) -> RowTable:
     """Every sample on the device, whatever it serves for."""
     counts = np.bincount(federation.owner, minlength=len(federation.clients))
-    size = int(counts.sum()) + slack(counts)
+    size = int(counts.sum()) + spare_rows(counts)
     rows = np.arange(len(federation.owner))
     return table(federation, protocol, dtype, rows, counts, size, clients=len(counts))
 
@@ -398,7 +400,7 @@ def stack_splits(
         samples._replace(
             first=put_on_device(row_starts(np.tile(counts, many))),
             order=put_on_device(
-                fill_rows(np.concatenate(rows), many * int(counts.sum()) + slack(counts))
+                fill_rows(np.concatenate(rows), many * int(counts.sum()) + spare_rows(counts))
             ),
         )
         for rows, counts in zip(zip(*dealt, strict=True), (train, validation + test), strict=True)

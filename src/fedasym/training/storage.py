@@ -37,8 +37,9 @@ from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.wording import COLUMNS
 
 if TYPE_CHECKING:
+    from fedasym.training.evaluation import RunOutcome
     from fedasym.training.history import History
-    from fedasym.training.runner import RunOutcome, State
+    from fedasym.training.runner import State
 
 FORMAT = "fedasym history 1"
 COUNTED = ("rounds", "correct", "losses", "shared_correct", "shared_losses", "totals")

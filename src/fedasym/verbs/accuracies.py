@@ -58,7 +58,7 @@ from fedasym.verbs import (
     sharing_verdict,
     threshold_note,
 )
-from fedasym.worlds import check_clients
+from fedasym.worlds import check_client_count
 from fedasym.worlds.classes import ClassPopulation
 
 if TYPE_CHECKING:
@@ -149,7 +149,7 @@ class Classification(LearningTask[Accuracy]):
         asked: PredictionRequest,
     ) -> list[Array]:
         """Accuracies over a grid, with best ridges by a quick search."""
-        m = None if asked.clients is None else check_clients(asked.clients)
+        m = None if asked.clients is None else check_client_count(asked.clients)
         worlds = replace(flatten_classes(world, shape, m, asked.member), rough=True)
         if world.classes > 2:
             found = (solve_scores(each, world, worlds, shape).accuracy for each in chosen)
@@ -247,7 +247,7 @@ def predict_accuracies(
     world: ClassPopulation, chosen: list[Algorithm], asked: PredictionRequest
 ) -> Comparison[Accuracy]:
     """All algorithms on one population, or on each world of a grid."""
-    m = None if asked.clients is None else check_clients(asked.clients)
+    m = None if asked.clients is None else check_client_count(asked.clients)
     shape = joint_shape(world, chosen, m)
     count = None if m is None else np.broadcast_to(m, shape).ravel()
     rows, notes = collect(chosen, asked.optional, make_solver(world, shape, m, asked.member))

@@ -43,7 +43,7 @@ from fedasym.verbs import (
     threshold_note,
 )
 from fedasym.verbs.regimes import noise_threshold
-from fedasym.worlds import Population, check_clients
+from fedasym.worlds import Population, check_client_count
 
 if TYPE_CHECKING:
     from fedasym.results.regimes import FineTuning
@@ -127,7 +127,7 @@ def with_winner(
 ) -> list[Algorithm]:
     """The default algorithms, and the one that none of them is better than, at their ridge."""
     usual = asked.optional and len(chosen) == len(PAPER) and world.norm is not None
-    few = usual and asked.clients is not None and check_clients(asked.clients) is not None
+    few = usual and asked.clients is not None and check_client_count(asked.clients) is not None
     if not few:
         return chosen
     winner = find(WINNER)
@@ -139,7 +139,7 @@ def predict_equal(
     world: Population, chosen: list[Algorithm], asked: PredictionRequest
 ) -> Comparison[Risk]:
     """All algorithms on one population, or on each world of a grid."""
-    m = None if asked.clients is None else check_clients(asked.clients)
+    m = None if asked.clients is None else check_client_count(asked.clients)
     shape = joint_shape(world, chosen, m)
     shared = flatten(world, shape)
     alone = None if world.norm is None else flatten(world, shape, alone=True)
@@ -468,7 +468,7 @@ def walk_losses(world: Population, walk: TuningRequest) -> FineTuning[Risk]:
     shared = flatten(world, world.shape)
     alone = None if world.norm is None else flatten(world, world.shape, alone=True)
     centre = None if alone is None else centre_energy(shared, alone)
-    m = None if walk.clients is None else check_clients(walk.clients)
+    m = None if walk.clients is None else check_client_count(walk.clients)
     if m is not None and m.ndim:
         raise InvalidInput("clients must be one number here; call fine_tuning once for each")
     start = walk.algorithm

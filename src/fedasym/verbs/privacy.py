@@ -1,4 +1,4 @@
-"""What privacy costs (`privacy_costs`): from how many clients on sharing pays in spite of it.
+"""What privacy costs (`privacy_costs`): how many clients it takes for sharing to pay nonetheless.
 
 For every budget and number of clients the best rounds, cohort, local steps and clip are taken, by
 the recursion of `verbs/rounds.py`. Beside the losses stands what clients reach alone, which costs
@@ -137,7 +137,7 @@ def privacy_costs(
     server_step: ArrayLike = 0.1,
     margin: float = 0.05,
 ) -> PrivacyCosts:
-    """Loss over privacy budgets and numbers of clients, and from how many clients on sharing pays.
+    """Loss over privacy budgets and numbers of clients, and how many it takes for sharing to pay.
 
     For every cell the best of all combinations of `rounds`, `cohort`, `local_steps` and
     `server_step` is taken, with the best clip. Training then costs what a larger radius would cost:

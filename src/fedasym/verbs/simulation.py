@@ -55,7 +55,7 @@ from fedasym.worlds.classes import ClassPopulation
 
 if TYPE_CHECKING:
     from fedasym.core.runtime import Executor
-    from fedasym.exact.class_clients import DrawnClassClient, Layout, Scored
+    from fedasym.exact.class_clients import ClassLayout, DrawnClassClient, Scored
 
 MODES = {"expectation": "exact given the features", "sampling": "sampled labels"}
 # arguments that can vary beside the population's numbers
@@ -327,7 +327,7 @@ LOOKED_AT = 4  # clients with classes that are scored in a trial
 
 
 def one_labelled_trial(
-    layout: Layout,
+    layout: ClassLayout,
     chosen: list[Algorithm],
     rows: dict[str, Accuracy],
     clients: int | None,

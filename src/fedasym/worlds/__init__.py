@@ -78,7 +78,7 @@ def check_values(
     return array
 
 
-def check_clients(clients: ArrayLike) -> Array | None:
+def check_client_count(clients: ArrayLike) -> Array | None:
     """A number of clients, at least 1, or an array of them; None where they are infinitely many."""
     given = floats(clients)
     m = np.array(np.nan) if given is None or given.size == 0 else given

@@ -1,6 +1,7 @@
 """Tables as files: separators, decimal commas, marks, missing words, labels, large numbers."""
 
 from datetime import datetime
+from zipfile import ZipFile
 
 import numpy as np
 import polars as pl
@@ -9,8 +10,11 @@ import xlsxwriter
 
 from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.data import frames
-from fedasym.data.formats import read
+from fedasym.data.formats import read, read_pool
 from fedasym.data.frames import find_separator, read_file
+from fedasym.experiments.fields import Data, read_source
+
+from ...command import fedasym
 
 ROWS = [("a", "1.5", "x"), ("a", "2.5", "y"), ("b", "3.0", "x"), ("b", "-4.25", "y")]
 
@@ -59,7 +63,7 @@ def test_separators_of_thousands_are_refused_in_words(tmp_path):
         "client;x;label\na;1.234.567;0,5\nb;1.000.000;1,5\n",
     ):
         with pytest.raises(
-            InvalidInput, match=r"column 'x', row 0 \(line 2\) holds .*separators of thousands"
+            InvalidInput, match=r"column 'x', row 0 \(line 2\) holds .*thousands separators"
         ):
             read(written(tmp_path, text))
 
@@ -71,8 +75,68 @@ def test_utf16_text_of_excel(tmp_path):
         "Größe",
         "label",
     ]
-    with pytest.raises(InvalidInput, match="UTF-8"):
-        read(written(tmp_path, "client,Größe,label\na,1,2\n".encode("latin-1")))
+
+
+SHOPS = "Laden;Größe;Umsatz\nMüller;1,5;2,5\nMüller;2,5;3\nŠimon;3;4,5\nŠimon;4;5,5\n"
+
+
+def test_a_spreadsheets_own_encoding_is_named_in_the_error_and_then_read(tmp_path):
+    file = written(tmp_path, SHOPS.encode("cp1252"))
+    columns = {"label": "Umsatz", "client": "Laden", "scale": "none"}
+    with pytest.raises(InvalidInput, match=r"line 1 is not UTF-8 text: .*--encoding cp1252\)"):
+        read(file, **columns)
+    found = read(file, **columns, encoding="cp1252")
+    plain = read(written(tmp_path, SHOPS, "plain.csv"), **columns)
+    assert found.clients == plain.clients == ("Müller", "Šimon")
+    assert found.names == ("Größe",)
+    assert np.array_equal(found.features, plain.features)
+    assert np.array_equal(found.labels, plain.labels)
+
+
+def test_every_way_to_read_a_table_takes_its_encoding(tmp_path):
+    file = written(tmp_path, SHOPS.encode("utf-16-le"))
+    assert read_file(file, encoding="utf-16-le").columns == ["Laden", "Größe", "Umsatz"]
+    (tmp_path / "folder").mkdir()
+    for part in ("a.csv", "b.csv"):
+        written(tmp_path / "folder", SHOPS.encode("cp1252"), part)
+    columns = {"label": "Umsatz", "client": "Laden"}
+    assert len(read(tmp_path / "folder", **columns, encoding="cp1252").labels) == 8
+    pool, _ = read_pool(file, "Umsatz", encoding="utf-16-le")
+    assert len(pool.labels) == 4
+
+
+def test_commands_and_experiment_files_take_the_encoding(tmp_path):
+    rng = np.random.default_rng(0)
+    rows = [f"Café {i % 6};{x:.3f};{x + i % 6:.3f}" for i, x in enumerate(rng.random(60))]
+    text = "\n".join(["Laden;Größe;Umsatz", *rows])
+    file = written(tmp_path, text.encode("cp1252"))
+    columns = ["--label", "Umsatz", "--client", "Laden"]
+    model = tmp_path / "model.safetensors"
+    refused = fedasym("fit", file, *columns, "--save", model)
+    assert "--encoding cp1252" in refused.stderr
+    fitted = fedasym("fit", file, *columns, "--save", model, "--encoding", "cp1252")
+    assert fitted.returncode == 0, fitted.stderr
+    applied = fedasym("apply", model, file, "--encoding", "cp1252")
+    assert applied.stdout.splitlines()[0] == "Laden,Größe,Umsatz,prediction,model"
+    assert "own" in applied.stdout.splitlines()[1]
+    source = Data(file=str(file), label="Umsatz", client="Laden", encoding="cp1252")
+    assert len(read_source(source).clients) == 6
+
+
+def test_an_encoding_that_does_not_fit_is_refused(tmp_path):
+    file = written(tmp_path, "client,x,label\na,\x81,1\n".encode("latin-1"))
+    with pytest.raises(InvalidInput, match="line 2 is not text in cp1252"):
+        read(file, encoding="cp1252")
+    for wrong in ("klingon", "hex", 3):
+        with pytest.raises(InvalidInput, match="Python knows no text encoding"):
+            read(file, encoding=wrong)
+    with pytest.raises(InvalidInput, match="line 1 is not text in utf-16"):
+        read(written(tmp_path, b"\xff\xfec\x00l", "cut.csv"))  # a mark, and half a letter
+    saved = pl.DataFrame({"client": ["a"], "x": [1.0], "label": [2.0]})
+    saved.write_parquet(tmp_path / "t.parquet")
+    for reader in (read, read_file, read_pool):
+        with pytest.raises(InvalidInput, match=r"encoding is given, which is for \.csv"):
+            reader(tmp_path / "t.parquet", encoding="cp1252")
 
 
 def test_what_cannot_be_read_is_told_where(tmp_path):
@@ -80,6 +144,16 @@ def test_what_cannot_be_read_is_told_where(tmp_path):
         InvalidInput, match="line 3 has 4 fields and the header 3, separated by commas: quote"
     ):
         read(written(tmp_path, "client,x,label\na,1,2\na,1,2,3\n"))
+    many = "client,x,label\n" + "a,1,2\n" * 20000  # beyond what is looked at first
+    for last, says in ((b"\xe9,1,2", "it is not UTF-8 text"), (b"a,1,2,3", "more fields")):
+        with pytest.raises(InvalidInput, match=f"cannot be read as CSV: .*{says}"):
+            read(written(tmp_path, many.encode() + last))
+    with pytest.raises(InvalidInput, match=r"cannot be read as CSV: .*more fields"):
+        read(written(tmp_path, f'client,x,label\n"{"a" * 200_000}",1,2,3\n'))
+    with pytest.raises(InvalidInput, match=r"no.csv': there is no such file"):
+        read_file(tmp_path / "no.csv")
+    with pytest.raises(InvalidInput, match=r"t.ods': tables end in .csv"):
+        read_file(written(tmp_path, "x", "t.ods"))
     with pytest.raises(InvalidInput, match="several columns 'x'"):
         read(written(tmp_path, "client,x, x,label\na,1,2,3\n"))
     with pytest.raises(InvalidInput, match="no samples: the table has a header and no rows"):
@@ -99,6 +173,10 @@ def test_excel_needs_a_package_or_reads(tmp_path, monkeypatch):
         read(file)
     monkeypatch.setattr(frames, "find_spec", lambda name: name == "fastexcel")
     with pytest.raises(InvalidInput, match=r"cannot be read as \.xlsx"):
+        read(file)
+    with ZipFile(file, "w") as archive:
+        archive.writestr("notes.txt", "no workbook")
+    with pytest.raises(InvalidInput, match=r"cannot be read as \.xlsx: .*not found"):
         read(file)
 
 

@@ -80,7 +80,6 @@ from fedasym.deploy.flower.messages import (
     RefusedReply,
     Trouble,
     array_in,
-    array_of,
     arrays_in,
     check_version,
     config_in,
@@ -89,6 +88,7 @@ from fedasym.deploy.flower.messages import (
     log_troubles,
     report_as,
     sort_replies,
+    unpack_array,
 )
 from fedasym.deploy.flower.nodes import check_listed, load_prepared, reply_for_recipe
 from fedasym.deploy.flower.policy import Load
@@ -239,7 +239,7 @@ def send_noised_sums(
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
         bounds = None
         if BOUNDS_KEY in arrays_in(message.content):
-            bounds = array_of(message.content, BOUNDS_KEY)
+            bounds = unpack_array(message.content, BOUNDS_KEY)
             if bounds.shape != (len(STATISTICS),) or not (bounds > 0).all():
                 raise ValueError("the bounds do not fit the statistics")
     what = "votes" if bounds is None else "sums"
@@ -263,7 +263,7 @@ def send_class_summaries(
     """Reply with all clients' summaries of classes, which go by their places in the list."""
     at = read_models(message, data.dimension, coding)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
-        ratios = array_of(message.content, RATIOS_KEY)
+        ratios = unpack_array(message.content, RATIOS_KEY)
     models = {pair: w.T for pair, w in zip(PAIRS, at, strict=True)}
     told = ServerMessage(coding.names, models, ratios)
     arrays: dict[str, FloatRows] = {}
@@ -314,7 +314,7 @@ def read_models(message: Message, dimension: int, coding: Coding | None) -> Floa
     """The models that the server asks about, (pairs, outputs, features alive)."""
     outputs = count_outputs(0 if coding is None else coding.count)
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
-        at = array_of(message.content, MODELS_KEY)
+        at = unpack_array(message.content, MODELS_KEY)
         if at.shape != (len(PAIRS) * outputs, dimension):
             raise ValueError("the models do not fit the data")
         return at.reshape(len(PAIRS), outputs, dimension)

@@ -102,7 +102,7 @@ def metrics_in(content: RecordDict) -> dict[str, Any]:
     return dict(content.metric_records[METRICS])
 
 
-def array_of(content: RecordDict, name: str = HEAD) -> NDArray[np.float64]:
+def unpack_array(content: RecordDict, name: str = HEAD) -> NDArray[np.float64]:
     """An array that the server sent, as the node computes with it."""
     return np.asarray(arrays_in(content)[name].numpy(), np.float64)
 

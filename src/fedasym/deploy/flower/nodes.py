@@ -51,13 +51,13 @@ from fedasym.deploy.flower.messages import (
     VERSION,
     Fault,
     NodeFault,
-    array_of,
     config_in,
     content_of,
     find_fault,
     log,
     pack_state,
     report_as,
+    unpack_array,
     unpack_state,
 )
 from fedasym.deploy.flower.policy import ANY, SYNTHETIC, Load, Policy, read_part
@@ -247,7 +247,7 @@ def scale_features(
     if algorithm.personalise.plain_stage is None:
         return federation, algorithm, None
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
-        scaling = array_of(message.content, SCALING)
+        scaling = unpack_array(message.content, SCALING)
         if scaling.shape != (federation.dimension,) * 2 or not np.isfinite(scaling).all():
             raise ValueError("the scaling does not fit the features")
     directed = DirectedClients.of(algorithm, federation, scaling)
@@ -275,7 +275,7 @@ def train_clients(
     )
     if configuration.algorithm.server.reads_sums:
         require_rows(context, sum(client.n for client, _ in drawn))
-        return send_sums(message, [client for client, _ in drawn])
+        return reply_with_sums(message, [client for client, _ in drawn])
     memory = ClientMemory.of(message.content, context, federation, configuration)
     change = np.zeros_like(shared)
     samples = sum(client.n for client, _ in drawn)
@@ -295,7 +295,7 @@ def train_clients(
     return Message(content_of({HEAD: head, **beside}, told, metrics), reply_to=message)
 
 
-def send_sums(message: Message, clients: Sequence[TwinClient]) -> Message:
+def reply_with_sums(message: Message, clients: Sequence[TwinClient]) -> Message:
     """Reply with X'X and X'Y over all training samples of these clients, from which one round finds
     the ridge head.
     """
@@ -473,7 +473,7 @@ class ClientMemory:
         with report_as(Fault.BAD_MESSAGE, MALFORMED):
             told = config_in(content)
             form = json.loads(told[COMMON])
-            common = unpack_state(form, COMMON, lambda each: array_of(content, each))
+            common = unpack_state(form, COMMON, lambda each: unpack_array(content, each))
             return cls(folder, stage, first, common, str(told["token"]), int(told["saved"]))
 
     def read(self, client: TwinClient, round_: int) -> tuple[Any, Any]:
@@ -555,7 +555,7 @@ def read_head_and_round(
 ) -> tuple[NDArray[np.float64], int]:
     """The shared head and the number of the round that the server sends."""
     with report_as(Fault.BAD_MESSAGE, MALFORMED):
-        shared = array_of(content)
+        shared = unpack_array(content)
         round_ = config_in(content)["server-round"]
         if shared.shape != (
             federation.dimension + configuration.protocol.intercept,

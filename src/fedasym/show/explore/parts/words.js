@@ -107,7 +107,7 @@ function federationWords(state, { columns, names }) {
   const parts = [`For a ${state.member ? "member" : "newcomer"}.`];
   if (pays === undefined) parts.push("However many clients share, learning alone is as good.");
   else if (pays === Infinity) parts.push("Only very many clients make sharing pay.");
-  else parts.push(pays === 1 ? "Sharing always pays." : `Sharing pays from about ${pays} clients on.`);
+  else parts.push(pays === 1 ? "Sharing always pays." : `Sharing pays with about ${pays} clients or more.`);
   if (Number.isFinite(near)) parts.push(`About ${near} come within 10 % of what infinitely many reach.`);
   const left = names.filter((name) => columns.some(({ table }) => table[name].missing));
   if (left.length) parts.push(`There is no formula for ${listedNames(left)} with some of these numbers of clients.`);
