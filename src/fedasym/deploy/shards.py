@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core import __version__
-from fedasym.core.errors import InvalidInput, UnreadableFile
+from fedasym.core.errors import UnreadableFile
 from fedasym.core.runtime import Notice, Progress, is_url
 from fedasym.data.federation import Federation
 from fedasym.data.shards import (
@@ -36,10 +36,9 @@ from fedasym.data.shards import (
     take_blocks,
 )
 from fedasym.deploy import Ray
-from fedasym.deploy.ray import Capacity, RayCrew, join_cluster
+from fedasym.deploy.ray import Capacity, Jobs, RayCrew, check_version, join_cluster
 from fedasym.experiments.execution import Worker
-from fedasym.experiments.fields import Record
-from fedasym.experiments.folder import LOST, RESUMED, RunFolder
+from fedasym.experiments.folder import LOST, RESUMED
 from fedasym.experiments.pieces import Finished
 from fedasym.experiments.plan import Piece
 from fedasym.training.evaluation import Question, RunOutcome, RunWork, ScoredPart, Tester
@@ -143,9 +142,7 @@ class ShardKeeper:
     def federation(self) -> ShardedFederation:
         """The federation, as it is seen from here."""
         folder, digest, version = self.told
-        if __version__ != version:
-            told = f"a node of the cluster has fedasym {__version__}, and the driver {version}"
-            raise InvalidInput(f"{told}: install the same version on all nodes")
+        check_version(version)
         if not is_url(folder) and not os.path.exists(folder):
             raise UnreadableFile(
                 f"{folder} is not there on a node of the cluster: all nodes must see the federation"
@@ -325,12 +322,7 @@ class ShardCrew(Protocol):
     def start(self, method: str, jobs: Mapping[int, tuple[Any, ...]]) -> None:
         """Have some do something, without an answer."""
 
-    def gather(
-        self,
-        method: str,
-        jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]],
-        again: str,
-    ) -> dict[int, Any]:
+    def gather(self, method: str, jobs: Jobs, again: str) -> dict[int, Any]:
         """The answers of some; jobs: what each is told, given the runs as they are then; again:
         what is said to happen where one is lost.
         """
@@ -579,15 +571,8 @@ def open_shards(
 class ShardWorker(Worker):
     """A driver whose pieces are trained one after the other, each where the shards are."""
 
-    def __init__(
-        self,
-        keepers: ShardKeepers,
-        federation: Federation,
-        data: Record,
-        folder: RunFolder,
-        progress: Progress | None,
-    ) -> None:
-        super().__init__(federation, data, folder, progress)
+    def __init__(self, keepers: ShardKeepers, *told: Any) -> None:
+        super().__init__(*told)
         self.keepers = keepers
 
     def compute(self, key: str, piece: Piece) -> Finished:
