@@ -53,6 +53,7 @@ from fedasym.training.storage import States
 Node = tuple[int, int]  # of a binary tree over shards: its level, and its place there
 Sum = tuple[Any, Any]  # of moves, and of what is sent beside them
 BLOCKS = 28  # of those that an actor reads, what it holds at a time: benchmarks/shards_on_ray.py
+DELIVERED = 2**26  # bytes of samples that are sent to the driver at a time
 INDEX = 400  # bytes that an actor holds of each client of the federation, whose index it reads
 
 
@@ -373,21 +374,31 @@ class ShardKeepers:
     def read_clients(
         self, federation: ShardedFederation, places: NDArray[np.intp]
     ) -> dict[str, Any]:
-        """The samples of some clients, in the order of their places, from whoever keeps them."""
+        """The samples of some clients, in the order of their places, from whoever keeps them: so
+        many at a time, of all shards, as may be on the way.
+        """
         members = np.unique(places)
-        order: dict[int, NDArray[np.intp]] = {}
+        size = federation.bytes / federation.sizes.sum() * federation.sizes[members].sum()
+        times = max(int(-(-size // DELIVERED)), 1)
+        found: list[dict[str, Any]] = []
+        order: list[NDArray[np.intp]] = []
+        for first in range(min(times, len(members))):
+            split: dict[int, NDArray[np.intp]] = {}
 
-        def jobs(runs: Sequence[Sequence[int]]) -> dict[int, tuple[Any, ...]]:
-            order.clear()
-            order.update(split_members(members, runs, self.shard_ends))
-            return {run: (mine,) for run, mine in order.items()}
+            def jobs(
+                runs: Sequence[Sequence[int]], first: int = first, split: Any = split
+            ) -> dict[int, tuple[Any, ...]]:
+                split.clear()
+                split.update(split_members(members[first::times], runs, self.shard_ends))
+                return {run: (mine,) for run, mine in split.items()}
 
-        answers = self.crew.gather("deliver", jobs, "its clients are read again")
-        listed = np.concatenate([order[run] for run in answers])
+            answers = self.crew.gather("deliver", jobs, "its clients are read again")
+            order += [split[run] for run in answers]
+            found += answers.values()
+        listed = np.concatenate(order)
         where = np.argsort(listed)[np.searchsorted(members, places)]
         ends, counts = np.cumsum(federation.sizes[listed]), federation.sizes[places]
         rows = np.arange(counts.sum()) + np.repeat(ends[where] - np.cumsum(counts), counts)
-        found = [*answers.values()]
         return {
             name: None if each is None else np.concatenate([part[name] for part in found])[rows]
             for name, each in found[0].items()
