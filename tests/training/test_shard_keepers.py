@@ -7,7 +7,9 @@ from __future__ import annotations
 import pickle
 import shutil
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -20,9 +22,10 @@ from tests.training.test_disk import COUNTED, alike
 import fedasym as fa
 from fedasym.advisor import class_estimates
 from fedasym.core import __version__
+from fedasym.core.runtime import replace_file
 from fedasym.data import shards
 from fedasym.data.shards import deal_out, share_out
-from fedasym.deploy import find_files
+from fedasym.deploy import list_readable
 from fedasym.deploy.shards import ShardKeeper, ShardKeepers, ShardWorker
 from fedasym.experiments.execution import complete_run
 from fedasym.experiments.fields import record_data
@@ -152,7 +155,7 @@ class NodesCrew(HereCrew):
         super().__init__(opened, len(nodes))
         self.keepers = [HereKeeper(str(node), *self.told[1:]) for node in nodes]
         names = [shard.path.name for shard in opened.shards]
-        held = [{*find_files(str(node), names)} for node in nodes]
+        held = [{*list_readable(str(node), names)} for node in nodes]
         self.runs = deal_out([shard.samples for shard in opened.shards], held)
 
 
@@ -278,7 +281,7 @@ def test_a_node_that_sees_another_folder_or_none_says_so(folders, tmp_path):
         HereKeeper(opened.files.address, opened.digest, "0.0.1").map([asked], 0)
 
 
-def test_sums_are_of_some_clients_and_their_samples_come_in_any_order(folders):
+def test_sums_are_of_some_clients_and_their_samples_come_in_any_order(folders, monkeypatch):
     whole, folder = folders[3]
     kept = kept_by(folder, 3, 1)
     places = np.array([0, 1, 5])
@@ -286,11 +289,13 @@ def test_sums_are_of_some_clients_and_their_samples_come_in_any_order(folders):
     assert shards.sum_blocks(kept, len, places=places) == 3
     assert shards.sum_blocks(kept, len) == len(whole)
     kept.keepers.crew.deaths = 1
-    wanted = [6, 0, 3]
-    some, same_ones = kept.take(wanted), whole.take(wanted)
-    for name in ("features", "labels", "split", "owner"):
-        assert np.array_equal(getattr(some, name), getattr(same_ones, name)), name
-    assert some.clients == same_ones.clients
+    wanted = [6, 0, 3, 2]
+    for together in (2**26, 100, 1):  # bytes
+        monkeypatch.setattr("fedasym.deploy.shards.DELIVERED", together)
+        some, same_ones = kept.take(wanted), whole.take(wanted)
+        for name in ("features", "labels", "split", "owner"):
+            assert np.array_equal(getattr(some, name), getattr(same_ones, name)), name
+        assert some.clients == same_ones.clients
 
 
 def draw_advised(kind: str) -> fa.Federation:
@@ -380,3 +385,41 @@ def test_progress_hears_of_shards_and_of_the_lost(tmp_path):
     assert "its shards are looked at again" in [text for _, text in heard]
     assert heard.count((0.0, "looked at 1 of 6 shards")) >= 3  # passes
     assert all(0 <= share < 1 for share, _ in heard)
+
+
+@pytest.mark.usefixtures("_light")
+def test_a_full_disk_of_the_driver_is_told_and_the_run_goes_on(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "EVERY", 0.0)
+    opened = fa.Federation.open(folders[3][1])
+    tried = fa.Experiment(
+        name="full",
+        algorithms=["ftfa"],
+        settings={**SMALL, "rounds": 6},
+        grid={"server_step": [0.1]},
+        trials={"seeds": 1},
+    )
+    record = record_data(opened, ())
+
+    def run(name: str) -> RunFolder:
+        keepers = ShardKeepers(opened, HereCrew(opened, 2))
+        place = RunFolder.prepare(tmp_path / name, tried, record)
+        complete_run(tried, ShardWorker(keepers, keepers.federation, record, place, None))
+        return place
+
+    run("whole")
+    kept = count()
+
+    @contextmanager
+    def full(path: Path) -> Iterator[Path]:
+        if path.parent.name == "states" and next(kept) == 4:
+            yield Path("/dev/full")
+        with replace_file(path) as fresh:
+            yield fresh
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedasym.experiments.folder.replace_file", full)
+        with pytest.raises(fa.InvalidInput, match=r"states.*cannot be written: No space left"):
+            run("full")
+    place = run("full")
+    assert [each.event for each in place.log()].count(RESUMED) == 1
+    same_bits(tmp_path / "full", tmp_path / "whole")
