@@ -209,6 +209,7 @@ def drawn(md: MarkdownIt, tokens: list[Token]) -> str:
     rules = md.renderer.rules
     rules["fence"] = lambda tokens, at, *_: code(tokens[at].content, tokens[at].info.strip())
     rules["code_block"] = lambda tokens, at, *_: code(tokens[at].content, "")
+    rules["code_inline"] = lambda tokens, at, *_: inline_code(tokens[at].content)
     rules["math_inline"] = lambda tokens, at, *_: inline_formula(tokens, at)
     rules["math_inline_double"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
     rules["math_block"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
@@ -226,10 +227,24 @@ def drawn(md: MarkdownIt, tokens: list[Token]) -> str:
 def is_short(cell: str) -> bool:
     """Whether a cell of a table holds a number or a few of them, and stays on one line.
 
-    >>> [is_short(cell) for cell in ("+1.77 ± 0.09", "77.49 (77.47–77.53)", "at least 0")]
-    [True, True, False]
+    >>> [is_short(cell) for cell in ("+1.77 ± 0.09", "77.49 (77.47–77.53)", "749 s", "at least 0")]
+    [True, True, True, False]
     """
-    return bool(re.fullmatch(r"[\s\d.,()%±+−×–-]{1,24}", cell))
+    return bool(re.fullmatch(r"[\s\d.,()%±+−×–-]{1,24}( (ms|s|kB|MB|GB))?", cell))
+
+
+def inline_code(text: str) -> str:
+    """Code within a line, which breaks between words and never within a flag.
+
+    >>> inline_code("fedasym train --rounds 40")
+    '<code>fedasym train <span class="short">--rounds</span> 40</code>'
+    """
+    words = re.split(r"((?<!\S)--?[a-z][\w-]*)", text)
+    shown = [
+        f'<span class="short">{escape(word)}</span>' if at % 2 else escape(word)
+        for at, word in enumerate(words)
+    ]
+    return f"<code>{''.join(shown)}</code>"
 
 
 def closing(tokens: list[Token], at: int) -> str:
