@@ -32,6 +32,7 @@ UNDEFINED = re.compile(
     r"\[[^\]\n]+\]\[[^\]\n]*\]"
 )  # a link by a name that stands nowhere: it was left as text
 Explain = Callable[[Page, str], str | None]  # where inline code is explained, if anywhere
+LONG = 60  # characters of a cell that are a sentence or more
 
 
 def parser() -> MarkdownIt:
@@ -216,12 +217,16 @@ def drawn(md: MarkdownIt, tokens: list[Token]) -> str:
     rules["table_open"] = lambda *_: (
         '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>\n'
     )
-    rules["td_open"] = lambda tokens, at, *_: (
-        '<td class="short">' if is_short(tokens[at + 1].content) else "<td>"
-    )
+    rules["td_open"] = lambda tokens, at, *_: cell(tokens[at + 1].content)
     rules["table_close"] = lambda *_: "</table></div>\n"
     rules["heading_close"] = lambda tokens, at, *_: closing(tokens, at)
     return str(md.renderer.render(tokens, md.options, {}))
+
+
+def cell(text: str) -> str:
+    """A cell of a table begins: one with sentences stays readable where the table is squeezed."""
+    kind = "short" if is_short(text) else "long" if len(text) > LONG else ""
+    return f'<td class="{kind}">' if kind else "<td>"
 
 
 def is_short(cell: str) -> bool:
