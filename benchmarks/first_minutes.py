@@ -161,6 +161,8 @@ def try_pages(python: Path, home: Path, wanted: list[str]) -> None:
     for page, lines in shown_commands(wanted).items():
         name, folder = page.relative_to(ROOT), Path(tempfile.mkdtemp(dir=home))
         lay_out(folder, python)
+        if not any("run mine.toml" in line for line in lines):  # the run that others go on from
+            shutil.copytree(home / "mine", folder / "runs" / "mine")
         for line in lines:
             if why := reason_to_skip(line):
                 left_out.append(f"| {name} | `{line}` | {why} |")

@@ -106,7 +106,10 @@ def test_every_flag_and_field_says_what_it_means(name):
     text = (ROOT / "docs" / "reference" / f"{name}.md").read_text(encoding="utf-8")
     rows = [line for line in text.splitlines() if line.startswith("| `")]
     assert len(rows) > 40
-    assert [row for row in rows if re.search(r"\|\s*\|$", row)] == []
+    heads = re.findall(r"^\| (?:argument|field) .*$", text, re.M)
+    assert heads
+    assert all(head.split("|")[2] == " meaning " for head in heads)
+    assert [row for row in rows if re.match(r"\| [^|]+\|\s*\|", row)] == []  # the second cell
 
 
 @pytest.mark.parametrize(

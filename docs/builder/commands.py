@@ -31,9 +31,10 @@ def page(note: str) -> str:
 
 def described(words: str, command: Any) -> Iterator[str]:
     """What a command does, how it is called, and what it takes."""
-    taken = [
-        each for each in command.assemble_argument_collection(parse_docstring=True) if each.show
-    ]
+    found = command.assemble_argument_collection(
+        default_parameter=app.default_parameter, parse_docstring=True
+    )
+    taken = [each for each in found if each.show]
     places = [each for each in taken if each.index is not None]
     flags = ["[FLAGS]"] if len(taken) > len(places) else []
     usage = " ".join([f"fedasym {words}", *map(place, places), *flags])
@@ -43,7 +44,7 @@ def described(words: str, command: Any) -> Iterator[str]:
     rows = [row(each) for each in taken]
     if rows:
         yield "\n".join(
-            ["| argument | takes | by default | meaning |", "| --- | --- | --- | --- |", *rows]
+            ["| argument | meaning | takes | by default |", "| --- | --- | --- | --- |", *rows]
         )
 
 
@@ -55,7 +56,7 @@ def place(argument: Any) -> str:
 
 def row(argument: Any) -> str:
     """One argument or flag."""
-    names = ", ".join(f"`{name}`" for name in argument.names if not name.startswith("--empty-"))
+    names = ", ".join(f"`{name}`" for name in argument.names)
     default = argument.field_info.default
     shown = (
         ""
@@ -64,8 +65,8 @@ def row(argument: Any) -> str:
     )
     meaning = escaped(" ".join((argument.parameter.help or "").split()))
     return (
-        f"| {names} | {kind(argument.hint)} | {'required' if argument.required else shown} |"
-        f" {meaning} |"
+        f"| {names} | {meaning} | {kind(argument.hint)} |"
+        f" {'required' if argument.required else shown} |"
     )
 
 

@@ -32,6 +32,7 @@ UNDEFINED = re.compile(
     r"\[[^\]\n]+\]\[[^\]\n]*\]"
 )  # a link by a name that stands nowhere: it was left as text
 Explain = Callable[[Page, str], str | None]  # where inline code is explained, if anywhere
+LONG = 60  # characters of a cell that are a sentence or more
 
 
 def parser() -> MarkdownIt:
@@ -209,27 +210,46 @@ def drawn(md: MarkdownIt, tokens: list[Token]) -> str:
     rules = md.renderer.rules
     rules["fence"] = lambda tokens, at, *_: code(tokens[at].content, tokens[at].info.strip())
     rules["code_block"] = lambda tokens, at, *_: code(tokens[at].content, "")
+    rules["code_inline"] = lambda tokens, at, *_: inline_code(tokens[at].content)
     rules["math_inline"] = lambda tokens, at, *_: inline_formula(tokens, at)
     rules["math_inline_double"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
     rules["math_block"] = lambda tokens, at, *_: formula(tokens[at].content, block=True)
     rules["table_open"] = lambda *_: (
         '<div class="wide" tabindex="0" role="region" aria-label="Table"><table>\n'
     )
-    rules["td_open"] = lambda tokens, at, *_: (
-        '<td class="short">' if is_short(tokens[at + 1].content) else "<td>"
-    )
+    rules["td_open"] = lambda tokens, at, *_: cell(tokens[at + 1].content)
     rules["table_close"] = lambda *_: "</table></div>\n"
     rules["heading_close"] = lambda tokens, at, *_: closing(tokens, at)
     return str(md.renderer.render(tokens, md.options, {}))
 
 
+def cell(text: str) -> str:
+    """A cell of a table begins: one with sentences stays readable where the table is squeezed."""
+    kind = "short" if is_short(text) else "long" if len(text) > LONG else ""
+    return f'<td class="{kind}">' if kind else "<td>"
+
+
 def is_short(cell: str) -> bool:
     """Whether a cell of a table holds a number or a few of them, and stays on one line.
 
-    >>> [is_short(cell) for cell in ("+1.77 ± 0.09", "77.49 (77.47–77.53)", "at least 0")]
-    [True, True, False]
+    >>> [is_short(cell) for cell in ("+1.77 ± 0.09", "77.49 (77.47–77.53)", "749 s", "at least 0")]
+    [True, True, True, False]
     """
-    return bool(re.fullmatch(r"[\s\d.,()%±+−×–-]{1,24}", cell))
+    return bool(re.fullmatch(r"[\s\d.,()%±+−×–-]{1,24}( (ms|s|kB|MB|GB))?", cell))
+
+
+def inline_code(text: str) -> str:
+    """Code within a line, which breaks between words and never within a flag.
+
+    >>> inline_code("fedasym train --rounds 40")
+    '<code>fedasym train <span class="short">--rounds</span> 40</code>'
+    """
+    words = re.split(r"((?<!\S)--?[a-z][\w-]*)", text)
+    shown = [
+        f'<span class="short">{escape(word)}</span>' if at % 2 else escape(word)
+        for at, word in enumerate(words)
+    ]
+    return f"<code>{''.join(shown)}</code>"
 
 
 def closing(tokens: list[Token], at: int) -> str:

@@ -103,9 +103,9 @@ def table(part: dict[str, Any], words: dict[str, str]) -> Iterator[str]:
     for name, field in part["properties"].items():
         default = "required" if name in required else shown(field.get("default"))
         meaning = escaped(words.get(name) or field.get("description", ""))
-        rows.append(f"| `{name}` | {kind(field)} | {default} | {meaning} |")
+        rows.append(f"| `{name}` | {meaning} | {kind(field)} | {default} |")
     yield "\n".join(
-        ["| field | takes | by default | meaning |", "| --- | --- | --- | --- |", *rows]
+        ["| field | meaning | takes | by default |", "| --- | --- | --- | --- |", *rows]
     )
 
 

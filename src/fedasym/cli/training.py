@@ -194,8 +194,8 @@ def advise(
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
 
-    Of clients on disk the workers of a cluster may look at the shards, each at those that it can
-    read: fedasym advise /data/clients --on ray --address 10.0.0.1:6379
+    Clients on disk may be read by the workers of a cluster, each its own shards: fedasym advise
+    /data/clients --on ray --address 10.0.0.1:6379
 
     Example: fedasym advise shops --label sales --client shop --report advice.html
 

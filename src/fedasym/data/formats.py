@@ -265,7 +265,11 @@ def leaf_values(file: Path, user: str, data: dict[str, Any], name: str, count: i
 
 
 def read_tables(
-    sources: Sequence[SampleFile], fields: FieldNames, split: Any, seed: int, encoding: str | None
+    sources: Sequence[SampleFile],
+    fields: FieldNames,
+    split: Any,
+    seed: int,
+    encoding: str | None = None,
 ) -> dict[str, Any]:
     """What `read_table` takes: one frame, its column names, and the line of its first row."""
     pl = import_package("polars", "a table of client data")

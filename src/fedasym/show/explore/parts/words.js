@@ -51,8 +51,8 @@ function reason(state, table, name) {
     const variance = `the variance from ${number(fedavg.variance)} to ${number(ftfa.variance)}`;
     return `A client's own samples are too noisy to learn from: fine-tuning would change ${bias} and ${variance}.`;
   }
-  const bias = `a client's bias from ${number(fedavg.bias)} to ${number(best.bias)}`;
-  const moved = `Its own samples bring ${bias} and its variance from ${number(fedavg.variance)} to ${number(best.variance)}`;
+  const bias = `the bias from ${number(fedavg.bias)} to ${number(best.bias)}`;
+  const moved = `A client's own samples bring ${bias} and the variance from ${number(fedavg.variance)} to ${number(best.variance)}`;
   if (stage === "converge") return `${moved}.`;
   if (best.ridge < 0) {
     const strong = "clients differ along strong features, so even interpolation shrinks too much";
