@@ -387,7 +387,7 @@ def test_results_print_table_and_draw_themselves(tmp_path):
     assert "however many rounds" in str(path)
     assert path.frame().height == path.rounds.size
     assert json.loads(path.to_json())["rounds"][-1] == 30
-    with pytest.raises(fa.InvalidInput, match="give dimension to fa.rounds"):
+    with pytest.raises(fa.InvalidInput, match=r"give dimension to fa.rounds"):
         _ = path.bytes_per_round
     with pytest.raises(fa.InvalidInput, match="target is -1"):
         path.rounds_to(-1)
