@@ -319,6 +319,63 @@ def test_own_stages_bring_their_filter():
         assert np.all(np.diff(fa.rounds(WORLD, name, rounds=50, cohort=10**9).shared_error) < 0)
 
 
+class Smaller(fa.algorithms.ServerStage):
+    """A step in equal parts, which a penalty towards the shared model may shorten."""
+
+    parts: int = fa.algorithms.setting(1, least=1)
+    penalty: float = fa.algorithms.setting(0.0, least=0)
+
+    def step(self, w, start, gradient, rate):
+        def part(v):
+            return v - rate / self.parts * (gradient(v) + self.penalty * (v - start))
+
+        return gradient.repeat(self.parts, part, w) + gradient.common(w)
+
+
+def own(**settings):
+    return fa.Algorithm("own", Smaller(**settings), fa.algorithms.Keep())
+
+
+def test_steps_in_parts_are_more_steps():
+    told = {"rounds": 3, "cohort": 20, "clients": 100}
+    parts = fa.rounds(WORLD, own(parts=4), **told, local_steps=5, server_step=0.4).final
+    steps = fa.rounds(WORLD, "fedavg", **told, local_steps=20, server_step=0.1).final
+    assert parts == pytest.approx(float(steps), rel=1e-9)
+    clipped = {"dimension": 50, "privacy": fa.Privacy(noise_multiplier=1.0, quantile=0.5)}
+    nearly = fa.rounds(WORLD, own(penalty=1e-9), **told, **clipped).final
+    assert nearly == pytest.approx(float(fa.rounds(WORLD, "fedavg", **told, **clipped).final), 1e-6)
+
+
+def test_steps_that_count_themselves_are_the_same_steps():
+    class Counted(fa.algorithms.ServerStage):
+        def init(self, w):
+            return 0 * w
+
+        def step(self, w, start, gradient, rate, state):
+            return w - rate * gradient(w), state + 1
+
+    counted = fa.Algorithm("own", Counted(), fa.algorithms.Keep())
+    paths = [fa.rounds(WORLD, each, rounds=3, cohort=20).loss for each in (counted, "fedavg")]
+    np.testing.assert_allclose(*paths, rtol=1e-9)
+
+
+def test_steps_that_no_formula_covers_are_refused():
+    class Cubed(fa.algorithms.ServerStage):
+        def step(self, w, start, gradient, rate):
+            return w - rate * gradient(w) ** 3
+
+    class Weighed(fa.algorithms.ServerStage):
+        def weight(self, x):
+            return 1 / (1 + x)
+
+    with pytest.raises(fa.NoFormula, match="Cubed is not linear in the model"):
+        fa.rounds(WORLD, fa.Algorithm("own", Cubed(), fa.algorithms.Keep()))
+    with pytest.raises(fa.NoFormula, match="its server stage has no step"):
+        fa.rounds(WORLD, fa.Algorithm("own", Weighed(), fa.algorithms.Keep()))
+    with pytest.raises(fa.InvalidInput, match=r"server_step is 3: local steps of Smaller diverge"):
+        fa.rounds(WORLD, own(penalty=0.1), server_step=3, local_steps=20)
+
+
 def test_the_servers_update_is_that_of_the_stage():
     class Halved(fa.algorithms.Average):
         def update(self, w, change):
