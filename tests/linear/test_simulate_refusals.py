@@ -45,7 +45,10 @@ CLASSES = fa.ClassPopulation(1, 1, 2)
         ({"world": "identity"}, "give a Population"),
         ({"world": DIFFERENT, "clients": [1, 2]}, "one for each"),
         ({"world": DIFFERENT, "vary": {"clients": [1, 2]}}, "vary is for one population"),
-        ({"world": DIFFERENT, "algorithms": ["ifca"]}, "ifca is simulated on one population at a time"),
+        (
+            {"world": DIFFERENT, "algorithms": ["ifca"]},
+            "ifca is simulated on one population at a time",
+        ),
         ({"algorithms": ["rtfa_directed"], "vary": {"noise": [1, 2]}}, "without vary"),
         ({"vary": {"aspect": [1, np.inf]}}, r"vary\['aspect'\] must hold finite numbers"),
         ({"world": [CLASSES, CLASSES]}, "give one ClassPopulation at a time"),
