@@ -49,7 +49,7 @@ from .clients import draw
         ({"ridge": np.ones((3, 3))}, r"ridge has shape \(3, 3\): give numbers of shape \(1 or 2, 1 or 3 unknowns\)"),
         ({"ridge": -np.ones((2, 1))}, "ridge holds -1: every ridge must be at least 0"),
         ({"ridge": np.zeros((1, 3)), "algorithm": "pfedme"}, "ridge holds 0: pfedme needs ridges above 0"),
-        ({"X": [np.ones((1, 3))] * 2, "y": [[1], [2]], "algorithm": "rtfa_directed"}, "power needs more samples"),
+        ({"X": [np.eye(3)[:1], np.eye(3)[1:2]], "y": [[1], [2]], "algorithm": "rtfa_directed"}, "power needs more samples"),
         ({"ridge": None, "X": [np.eye(3)], "y": [range(3)], "algorithm": "pfedme_ridge"}, "give shared_ridge as a number"),
         ({"algorithm": "pfedme", "ridge": {0: 1, 1: 0}}, "ridge of client 1 is 0: pfedme needs one above 0"),
         ({"algorithm": fa.Algorithm("odd", Average(), Flow(np.inf))}, "odd flows for time inf: it must be finite"),
