@@ -186,6 +186,8 @@ def test_the_command_takes_the_budget_and_refusals_name_what_to_do(many, tmp_pat
     sent = fa.advisor.federated.play_federation(read_clients(drawn(clients=8)))
     with pytest.raises(fa.InvalidInput, match="summaries, which have been sent without noise"):
         fa.advise(sent, statistics_privacy=budget)
+    with pytest.raises(fa.InvalidInput, match="there are 4 clients: sums over five groups"):
+        fa.advise(drawn(clients=4), statistics_privacy=Privacy(epsilon=8000, delta=0.1))
     few = drawn(clients=8)
     with pytest.raises(fa.InvalidInput, match="hides what the clients voted for"):
         fa.advise(few, statistics_privacy=Privacy(epsilon=0.1))
