@@ -240,7 +240,7 @@ REFUSED = {
     "an absolute value": (lambda self, w, start, gradient, rate: abs(w), "a model is given to abs"),
     "a norm of JAX": (
         lambda self, w, start, gradient, rate: w / jnp.linalg.norm(w),
-        "fails on a model of 3 x 2 numbers: TypeError: norm",
+        r"a model is asked for \.dtype",
     ),
     "an entry": (lambda self, w, start, gradient, rate: w - w[0], "a model is indexed"),
     "a method": (lambda self, w, start, gradient, rate: w.sum(), r"a model is asked for \.sum"),
@@ -288,13 +288,13 @@ def test_stages_that_cannot_be_are_refused():
         fa.InvalidInput, match="the server stage of mine is the class Plain: give one of"
     ):
         fa.Algorithm("mine", Plain, Keep())
-    with pytest.raises(fa.InvalidInput, match="algorithm is a str: give an fa.Algorithm"):
+    with pytest.raises(fa.InvalidInput, match=r"algorithm is a str: give an fa\.Algorithm"):
         fa.algorithms.register("mine")
     for name in ("", "my:own", " mine"):
         with pytest.raises(fa.InvalidInput, match="it must be a word, without ':'"):
             fa.algorithms.register(fa.Algorithm(name, Average(), Keep()))
+    lone = server(lambda self, w, start, gradient, rate, state: w, init=lambda self, w: 0 * w)
     with pytest.raises(fa.InvalidInput, match="it must return the model and the state"):
-        lone = server(lambda self, w, start, gradient, rate, state: w, init=lambda self, w: 0 * w)
         lone.advance((np.ones(2), np.zeros(2), lambda w: w, 0.1), np.zeros(2))
 
 
