@@ -339,7 +339,7 @@ def members_within(group: NDArray[np.intp], block: Block) -> NDArray[np.intp]:
     return group[low:high]
 
 
-class Asked(Role):
+class Respondent(Role):
     """Where questions to all clients go."""
 
     def ask(self, tester: Tester, questions: Sequence[Question]) -> None:
@@ -353,7 +353,9 @@ Measured = tuple[list[ClientWork], list[int], list[Callable[[], Scores]]]
 class Tester:
     """Dispatches client stages from shared models, in pieces that fit memory."""
 
-    def __init__(self, work: RunWork, schedule: Schedule, backend: Asked | None = None) -> None:
+    def __init__(
+        self, work: RunWork, schedule: Schedule, backend: Respondent | None = None
+    ) -> None:
         """backend: where questions to all clients go; None: to the blocks that are given."""
         self.work, self.schedule, self.backend = work, schedule, backend
         self.server, self.sizes = schedule.server, schedule.sizes
