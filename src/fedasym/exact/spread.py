@@ -170,10 +170,8 @@ def estimate_many(
     within = centre_clients(clients)
     found = estimate_variances(within, shared=shared)
     variances = np.where(may, found.radius**2 / (p - 1), 0.0)
-    variances[-1] = 0.0
-    variances[-1] = (
-        intercept_variance(clients, found.noise**2, variances, shared) if may[-1] else 0.0
-    )
+    own = intercept_variance(clients, found.noise**2, variances, shared) if may[-1] else 0.0
+    variances[-1] = own
     return Spread(found.noise**2, variances)
 
 
