@@ -122,17 +122,6 @@ def test_the_average_is_best_at_a_ridge_in_closed_form():
 @pytest.mark.parametrize("member", [True, False])
 def test_exact_algebra_agrees(member):
     """With correlated features, with samples fewer than unknowns, and for clients that differ."""
-    unlike = [fa.Population(1, 0.5, 2), fa.Population(1, 0.6, 3)]
-    with pytest.raises(MissingNorm, match="towards zero"):
-        fa.predict(unlike, "fedavg_ridge", clients=[3, 3])
-    normed = [replace(each, norm=2) for each in unlike]
-    with pytest.raises(NoFormula, match="clients that differ there is a formula only for"):
-        fa.predict(normed, "pfedme_ridge(shared_ridge=1)", clients=[3, 3])
-    turned = [replace(each, spectrum=fa.spectra.ar1(0.5), shift_power=1) for each in unlike]
-    with pytest.raises(NoFormula, match="displacements without a preferred direction"):
-        fa.predict(turned, "pfedme", clients=[3, 3])
-    with pytest.raises(InvalidInput, match='weights="precision" needs noise above 0'):
-        fa.predict([replace(short, noise=0)] * 2, "fedavg", clients=[3, 3], weights="precision")
     uneven = fa.Population(1, 0.7, 2, 2, spectrum=fa.spectra.atoms([0.5, 3], [0.6, 0.4]))
     tuned = Algorithm("rtfa_ridge", AverageRidge(0.3), Ridge(0.8))
     three = ["fedavg_ridge", "pfedme_ridge", tuned]
@@ -278,6 +267,17 @@ def test_refusals():
     short = fa.Population(1, 0.5, 2)
     with pytest.raises(MissingNorm, match="towards zero"):
         fa.predict(short, "pfedme_ridge", clients=3)
+    unlike = [fa.Population(1, 0.5, 2), fa.Population(1, 0.6, 3)]
+    with pytest.raises(MissingNorm, match="towards zero"):
+        fa.predict(unlike, "fedavg_ridge", clients=[3, 3])
+    normed = [replace(each, norm=2) for each in unlike]
+    with pytest.raises(NoFormula, match="clients that differ there is a formula only for"):
+        fa.predict(normed, "pfedme_ridge(shared_ridge=1)", clients=[3, 3])
+    turned = [replace(each, spectrum=fa.spectra.ar1(0.5), shift_power=1) for each in unlike]
+    with pytest.raises(NoFormula, match="displacements without a preferred direction"):
+        fa.predict(turned, "pfedme", clients=[3, 3])
+    with pytest.raises(InvalidInput, match='weights="precision" needs noise above 0'):
+        fa.predict([replace(short, noise=0)] * 2, "fedavg", clients=[3, 3], weights="precision")
     uneven = fa.Population(1, 0.7, 2, 2, spectrum=fa.spectra.ar1(0.5))
     off = Algorithm("off", MoreauRidge(0.3, shared_ridge=0.1), Ridge(0.3))
     with pytest.raises(NoFormula, match="uncorrelated"):
