@@ -8,6 +8,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.advisor import advise
+from fedasym.advisor.confirmation import as_federation, sample_clients
 from fedasym.cli import app, import_commands, run
 
 import_commands(["advise"])
@@ -382,3 +383,25 @@ def test_algorithms_beside_the_papers():
         fa.NoFormula, match="other: with finitely many clients only fedavg and rtfa"
     ):
         advise(drawn, algorithms=[fa.Algorithm("other", stages.Moreau(), stages.Keep())])
+
+
+def test_a_measurement_takes_test_samples_and_at_most_a_hundred_clients():
+    rng = np.random.default_rng(0)
+    X, y, owner = rng.standard_normal((600, 2)), rng.integers(0, 2, 600), np.arange(600) % 150
+    dealt = fa.Federation.from_arrays(X, y, owner)
+    assert as_federation(dealt, None, None, 0) is dealt
+    train = fa.Federation.from_arrays(X, y, owner, split=["train"] * 600)
+    fresh = as_federation(train, None, None, 0)
+    assert fresh.counts("test").sum() > 0
+    assert fresh.counts("validation").sum() > 0
+    np.testing.assert_array_equal(fresh.features, train.features)
+    with pytest.raises(fa.InvalidInput, match="leave y and clients out"):
+        as_federation(dealt, y, None, 0)
+    some = sample_clients(dealt, 0)
+    assert len(some) == 100
+    assert sample_clients(some, 0) is some
+    for client in (some.clients[0], some.clients[99]):
+        for split in ("train", "test"):
+            np.testing.assert_array_equal(
+                some.features[some.rows(client, split)], dealt.features[dealt.rows(client, split)]
+            )

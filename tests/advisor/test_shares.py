@@ -142,7 +142,15 @@ def test_with_few_features_they_are_recommended_where_they_win(few, scored):
     assert json.loads(scored.to_json())["gain"]["label"] == pytest.approx(gain.label.value)
     assert "held-out folds" in str(scored.decompose())
     assert "are label shift" in " ".join(str(scored).split())
-    assert not scored.confirm(few).refuted
+    outcome = scored.confirm(few)
+    assert not outcome.refuted
+    lines = {line.split()[0]: line for line in str(outcome).splitlines()[1:-1]}
+    assert set(lines) == set(scored.confirm.candidates)
+    for name, accuracy in outcome.accuracies.items():
+        assert f"{accuracy:.1%}" in lines[name]
+    train = few.split == 0  # rows that nobody has held out
+    again = scored.confirm(few.features[train], few.labels[train], few.owner[train].tolist())
+    assert again.values["fedavg_share"] == pytest.approx(outcome.values["fedavg_share"], abs=0.1)
 
 
 def test_with_few_features_shares_that_drift_are_doubted(monkeypatch):

@@ -3,6 +3,7 @@ and what the data say of it.
 """
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -266,6 +267,17 @@ def test_refusals():
     short = fa.Population(1, 0.5, 2)
     with pytest.raises(MissingNorm, match="towards zero"):
         fa.predict(short, "pfedme_ridge", clients=3)
+    unlike = [fa.Population(1, 0.5, 2), fa.Population(1, 0.6, 3)]
+    with pytest.raises(MissingNorm, match="towards zero"):
+        fa.predict(unlike, "fedavg_ridge", clients=[3, 3])
+    normed = [replace(each, norm=2) for each in unlike]
+    with pytest.raises(NoFormula, match="clients that differ there is a formula only for"):
+        fa.predict(normed, "pfedme_ridge(shared_ridge=1)", clients=[3, 3])
+    turned = [replace(each, spectrum=fa.spectra.ar1(0.5), shift_power=1) for each in unlike]
+    with pytest.raises(NoFormula, match="displacements without a preferred direction"):
+        fa.predict(turned, "pfedme", clients=[3, 3])
+    with pytest.raises(InvalidInput, match='weights="precision" needs noise above 0'):
+        fa.predict([replace(short, noise=0)] * 2, "fedavg", clients=[3, 3], weights="precision")
     uneven = fa.Population(1, 0.7, 2, 2, spectrum=fa.spectra.ar1(0.5))
     off = Algorithm("off", MoreauRidge(0.3, shared_ridge=0.1), Ridge(0.3))
     with pytest.raises(NoFormula, match="uncorrelated"):

@@ -116,6 +116,10 @@ arrays, parts, frame = Federation.from_arrays, Federation.from_clients, Federati
         (lambda: small().rows("anna"), "unknown client 'anna': did you mean ann"),
         (lambda: arrays(np.ones((50, 1)), [0] * 50, range(50)).rows(99), "unknown client 99: .*30 more"),
         (lambda: small().rows("ann", "dev"), "unknown split 'dev'"),
+        (lambda: small().take([]), r"places is \[\]: give whole numbers from 0 to 1"),
+        (lambda: small().take([0.5]), r"places is \[0\.5\]: give whole numbers"),
+        (lambda: fa.fit(arrays(WORDS, NEXT, [1, 2, 1])), "several positions"),
+        (lambda: fa.linear.fit("rtfa", arrays(WORDS, NEXT, [1, 2, 1])), "several positions"),
         (lambda: small(task="regression").class_counts(), "the labels are numbers: only classes can be counted"),
         # part by part
         (lambda: parts([]), "no samples: give at least one"),

@@ -288,6 +288,10 @@ def test_the_command_shards_a_file_and_others_read_the_folder(tmp_path):
     assert done.returncode == 0
     assert "9 clients" in done.stdout
     assert alike(fa.Federation.open(tmp_path / "clients").take(range(9)), clients_of("classes"))
+    done = fedasym("data", "shard", file, "--into", tmp_path / "three", "--shards", 3)
+    assert "9 clients" in done.stdout
+    assert len([*(tmp_path / "three").rglob("*.safetensors")]) == 3
+    assert alike(fa.Federation.open(tmp_path / "three").take(range(9)), clients_of("classes"))
     refused = fedasym("train", tmp_path / "clients", "--label", "y")
     assert refused.returncode != 0
     assert "as it was written" in refused.stderr

@@ -76,6 +76,23 @@ def test_predictions_go_to_standard_output_where_nothing_else_is_said(shops, cap
     assert out.out.splitlines()[0] == "shop,price,prediction,model"
     assert out.out.splitlines()[2].endswith(",shared")
     assert "1 of clients that the model does not know" in out.err
+    assert command("apply", kept, stranger, "--into", shops / "out.xlsx") == 2
+    assert "its name must end in .csv or .parquet" in capsys.readouterr().err
+    assert command("apply", kept, stranger, "--into", shops / "out.parquet") == 0
+    written = pl.read_parquet(shops / "out.parquet").with_columns(pl.col("prediction").round(9))
+    read = pl.read_csv(out.out.encode()).with_columns(pl.col("prediction").round(9))
+    assert written.equals(read)
+
+
+def test_levels_that_the_model_has_not_seen_are_counted(shops, capsys):
+    sizes = pl.Series(["small", "large"] * 100)
+    pl.read_csv(shops / "old.csv").with_columns(size=sizes).write_csv(shops / "sizes.csv")
+    kept = shops / "m.safetensors"
+    words = ("--label", "sold", "--client", "shop", "--algorithm", "fedavg", "--save", kept)
+    assert command("fit", shops / "sizes.csv", *words) == 0
+    (shops / "odd.csv").write_text("shop,price,size\ns1,9.5,huge\ns2,9.5,small\ns2,9.5,tiny\n")
+    assert command("apply", kept, shops / "odd.csv") == 0
+    assert "unseen levels in size (2)" in capsys.readouterr().err
 
 
 def test_a_ridge_pulls_personal_models_to_the_shared_one(shops):

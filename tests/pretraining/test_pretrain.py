@@ -35,18 +35,6 @@ def test_a_cnn_learns_images_and_an_lstm_sentences(tmp_path):
         assert f"test {result.test:.4f}" in str(result)
 
 
-def test_variants_of_images_are_what_is_learnt(tmp_path):
-    federation, recipe = images(2, 10), RECIPES["digits"].changed(epochs=1, batch=16)
-    first, second = (
-        fa.pretraining.pretrain(
-            "digits", federation, recipe=recipe.changed(augmentation=ways), into=tmp_path / where
-        ).path
-        for ways, where in (((), "plain"), (("crop",), "cropped"))
-    )
-    one, other = load_file(first), load_file(second)
-    assert any(not torch.equal(one[name], other[name]) for name in one)
-
-
 def test_a_thread_learns_the_same(mine, tmp_path):
     """Where Ctrl-C is somebody else's."""
     done = []

@@ -338,6 +338,16 @@ def test_names_of_clients_are_safe_names_of_files(tmp_path):
         SavedHead.load(path)
 
 
+def test_a_saved_head_of_values_predicts_them():
+    head = SavedHead(np.array([[1.0, 0.5], [2.0, -1.0]]), {"bias": True, "classes": None})
+    assert head.predict([[3.0], [1.0]]).tolist() == [[5.0, 0.5], [3.0, -0.5]]
+    one = SavedHead(np.array([[1.0], [2.0]]), {"bias": True, "classes": None})
+    assert one.predict([[3.0], [1.0]]).tolist() == [5.0, 3.0]
+    for wrong in ([[3.0, 1.0]], [[np.nan]], 3.0):
+        with pytest.raises(fa.InvalidInput, match="the last axis must hold 1 features"):
+            one.predict(wrong)
+
+
 def test_two_nodes_cannot_judge_each_other():
     changes = {1: Change(np.ones((2, 2)), 5), 2: Change(np.full((2, 2), 1e300), 5)}
     assert shorten_changes(changes, bound=10)[1] == {}

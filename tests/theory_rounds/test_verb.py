@@ -570,7 +570,7 @@ def test_privacy_costs_refuse_what_they_cannot_say():
 
 
 def test_privacy_costs_where_sharing_always_pays_and_where_it_never_does():
-    many = {"dimension": 200, "epsilon": 8, "clients": 3000, "cohort": 2500, "rounds": 4}
+    many = {"dimension": 200, "epsilon": 8, "clients": 2500, "cohort": 2500, "rounds": 4}
     always = fa.privacy_costs(WORLD, "fedavg", **many)
     assert always.pays.tolist() == [2500]  # the least of which such cohorts are drawn
     assert "!" not in str(always)
