@@ -3,7 +3,8 @@ advised on and reported, and the peak memory stays where it is.
 
     python benchmarks/clients_on_disk.py                       # 10,000 and 100,000: minutes
     python benchmarks/clients_on_disk.py 1000000 --into FOLDER # 12.8 GB there, gone afterwards
-    python benchmarks/clients_on_disk.py 10000 --task regression
+    python benchmarks/clients_on_disk.py 100000 --task regression
+    python benchmarks/clients_on_disk.py 100000 --steps make advise
 
 Each number of clients has a process of its own for every step, so that the memory is what that step
 has had at most (ru_maxrss), the bytes what it asked the system for (rchar), and the processor time
@@ -113,6 +114,7 @@ def main() -> None:
     parser.add_argument("clients", nargs="*", type=int, default=[10_000, 100_000])
     parser.add_argument("--into", help="a folder for the data, which go afterwards")
     parser.add_argument("--task", choices=list(STEPS), default="classification")
+    parser.add_argument("--steps", nargs="+", help="some of them, in this order")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.step:
@@ -134,7 +136,7 @@ def main() -> None:
     for clients in told.clients:
         home = Path(tempfile.mkdtemp(dir=told.into))
         try:
-            for step in STEPS[told.task]:
+            for step in told.steps or STEPS[told.task]:
                 row = measure(step, clients, home, told.task)
                 cells = [f"{clients:,}", step, str(row["found"]), f"{row['peak'] / 1e9:.2f} GB"]
                 cells += [f"{row['wall']:.0f} s", f"{row['processor']:.0f} s"]

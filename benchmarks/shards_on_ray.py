@@ -3,6 +3,7 @@ also where two of the nodes are killed on the way, and what a round and a shard 
 
     python benchmarks/shards_on_ray.py                  # 100,000 clients, 1.3 GB: minutes
     python benchmarks/shards_on_ray.py 1000000 --into FOLDER  # 12.9 GB there, gone afterwards
+    python benchmarks/shards_on_ray.py --advise         # advice alone, here and there
 
 Clients and training are those of clients_on_disk.py. Every node has one CPU and listens on loopback
 alone; all see the folder under the same path. Where other processes are at work, believe processor
@@ -144,10 +145,10 @@ class Timed:
             empty = list[float]()
             for _ in range(CALLS):
                 begun = time.monotonic()
-                keepers.crew.gather("greet", lambda runs: dict.fromkeys(range(len(runs)), ()))
+                keepers.crew.gather("greet", lambda runs: dict.fromkeys(range(len(runs)), ()), "")
                 empty.append(time.monotonic() - begun)
             begun = time.monotonic()
-            keepers.map_blocks(len, ())
+            keepers.map_blocks(len, (), None)
             read = time.monotonic() - begun
         return found | {"empty": float(np.quantile(empty, 0.1)), "read": read}
 
@@ -182,6 +183,39 @@ def killed(data: Path, home: Path) -> dict[str, Any]:
     found = {"shards": timed.shards} | timed.disturbed()
     timed.cluster.shutdown()
     return found
+
+
+def advised(data: Path, home: Path) -> dict[str, Any]:
+    """Advice, in one process and on three nodes."""
+    opened = fa.Federation.open(data)
+    begun, before = time.monotonic(), time.process_time()
+    mine = fa.advise(opened)
+    found = {"wall": time.monotonic() - begun, "spent": time.process_time() - before}
+    timed, after = Timed(data, home), list[float]()  # processor time of the actors, by pass
+
+    def heard(share: float, text: str) -> None:
+        if text.startswith(f"looked at {timed.shards} of"):
+            after.append(sum(spent()))
+
+    begun, before = time.monotonic(), time.process_time()
+    theirs = fa.advise(opened, on=timed.on, progress=heard)
+    found |= {"there": time.monotonic() - begun, "driver": time.process_time() - before}
+    timed.cluster.shutdown()
+    far = [
+        abs(each.trusted - theirs.predictions[name].trusted)
+        for name, each in mine.predictions.items()
+    ]
+    told = {"actors": max(after), "passes": len(after), "far": max(far)}
+    return found | told | {"recommended": [mine.recommended, theirs.recommended]}
+
+
+def report_advice(found: dict[str, Any]) -> None:
+    """Print what advice took, and whether it is the same."""
+    print(f"recommended: {found['recommended'][0]} here, {found['recommended'][1]} there;")
+    print(f"  expected accuracies within {found['far']:.1e}")
+    print(f"one process: {found['wall']:.0f} s, {found['spent']:.0f} s of processor time")
+    print(f"three nodes: {found['there']:.0f} s; {found['passes']} passes over the shards,")
+    print(f"  {found['actors']:.0f} s of the actors, {found['driver']:.0f} s of the driver")
 
 
 def actors() -> list[Path]:
@@ -253,13 +287,12 @@ def main() -> None:
     parser.add_argument("--into", help="a folder for the data, which go afterwards")
     parser.add_argument("--data", help="clients that are there already, as write_shards has them")
     parser.add_argument("--killed", action="store_true", help="only where nodes are killed")
+    parser.add_argument("--advise", action="store_true", help="only advice")
     parser.add_argument("--step", help=argparse.SUPPRESS)
     told = parser.parse_args()
     if told.step:
-        answer = {"here": here, "there": there, "killed": killed}[told.step](
-            Path(told.data), Path(told.into)
-        )
-        print(json.dumps(answer))
+        steps = {"here": here, "there": there, "killed": killed, "advised": advised}
+        print(json.dumps(steps[told.step](Path(told.data), Path(told.into))))
         return
     home = Path(tempfile.mkdtemp(dir=told.into))
     try:
@@ -267,6 +300,9 @@ def main() -> None:
         if not data.is_dir():
             fa.datasets.write_shards(draw_blocks(told.clients), data)
         print(f"{os.cpu_count()} cores, {os.getloadavg()[0]:.1f} other processes at work")
+        if told.advise:
+            report_advice(step("advised", data, home))
+            return
         if told.killed:
             report_deaths(step("killed", data, home), home)
             return

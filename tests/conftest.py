@@ -119,8 +119,6 @@ def pytest_terminal_summary(terminalreporter, config):
 
 
 # Files that take four seconds or more, longest first: no worker waits for another at the end.
-# The first two mostly wait for other processes, and name one group: one worker has both, while the
-# others have the cores.
 LONGEST = (
     "runtimes/test_flower_federation.py",
     "runtimes/test_ray.py",
@@ -192,6 +190,8 @@ LONGEST = (
     "test_cli.py",
     "runtimes/test_flower_writing.py",
 )
+# They mostly wait for other processes: one worker has them all, while the others have the cores.
+WAITING = tuple(f"tests/runtimes/{name}.py" for name in ("test_flower_federation", "test_ray"))
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -219,13 +219,12 @@ def pytest_xdist_make_scheduler(config, log):
     """One worker has all tests of a file, in the order above: what they share is made and compiled
     once.
     """
-    from xdist.scheduler import LoadGroupScheduling
+    from xdist.scheduler import LoadFileScheduling
 
-    class ByFile(LoadGroupScheduling):
+    class ByFile(LoadFileScheduling):
         def _split_scope(self, nodeid):
-            return (
-                super()._split_scope(nodeid).partition("::")[0]
-            )  # the group, where a test names one
+            file = super()._split_scope(nodeid)
+            return WAITING[0] if file in WAITING else file
 
     config.option.loadscopereorder = False
-    return ByFile(config, log) if config.getvalue("dist") == "loadgroup" else None
+    return ByFile(config, log) if config.getvalue("dist") == "loadfile" else None

@@ -156,6 +156,11 @@ def test_compiled_programs_are_kept_for_the_next_command(environment, cache):
         (["synthetic", "--rounds", "-1"], "rounds is -1: it must be a whole number of at least 0"),
         (["synthetic", "--protocol", "paper"], "unknown protocol 'paper'"),
         (["synthetic", "--precision", "half"], "precision is 'half'"),
+        (["synthetic", "--clip", "1"], "clip is 1 without noise"),
+        (["synthetic", "--quantile", "0.5"], "quantile is 0.5 without noise"),
+        (["table.csv", "--role", "grade"], "role is 'grade': write it like grade=category"),
+        (["table.csv", "--role", "=category"], "role is '=category'"),
+        (["table.csv", "--role", "a=b=number", "--role", "a=b=ignore"], "column 'a=b' twice"),
     ],
 )
 def test_a_bad_value_gives_one_sentence(args, sentence):

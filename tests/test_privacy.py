@@ -69,6 +69,8 @@ def test_fewer_rounds_and_more_clients_spend_less():
     spend = Privacy(noise_multiplier=1).spend
     assert spend(10, 20, 3000) < spend(400, 20, 3000) < spend(400, 20, 300)
     assert spend(0, 20, 3000) == 0
+    anything = Privacy(epsilon=1).find_multiplier(0, 20, 3000)  # nothing is sent
+    assert Privacy(noise_multiplier=anything).spend(0, 20, 3000) == 0
 
 
 @pytest.mark.parametrize(
@@ -80,6 +82,8 @@ def test_fewer_rounds_and_more_clients_spend_less():
         ({"epsilon": "much"}, "epsilon"),
         ({"epsilon": 1, "delta": 1}, "delta"),
         ({"epsilon": 1, "clip": -1}, "clip"),
+        ({"epsilon": 1, "quantile": 1}, "quantile is 1"),
+        ({"epsilon": 1, "quantile": 0}, "quantile is 0"),
         ({"epsilon": 1, "sampling": "posson"}, "poisson"),
         ({"epsilon": 1, "sampling": "fixed", "accountant": "pld"}, "accountant"),
     ],

@@ -134,17 +134,23 @@ def redirect(output: int) -> None:
 def run(programs: Programs, words: list[str]) -> NoReturn:
     """A program that ends without taking down what it never built."""
     sys.argv = words
+    os._exit(status_of(programs[words[0]]))
+
+
+def status_of(program: Callable[[], Any]) -> int:
+    """What a process would end with that does this and no more."""
     try:
-        programs[words[0]]()
+        program()
         code = 0
     except SystemExit as ended:
         code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
     except BaseException:
         traceback.print_exc()
         code = 1
-    sys.stdout.flush()
-    sys.stderr.flush()
-    os._exit(code)
+    with contextlib.suppress(OSError, ValueError):  # nobody may listen any more
+        sys.stdout.flush()
+        sys.stderr.flush()
+    return code
 
 
 def run_code() -> None:

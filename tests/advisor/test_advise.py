@@ -222,6 +222,28 @@ def test_a_federation_and_labels_do_not_go_together(drawn):
         advise(federation, np.arange(20.0), intercept=False)
     with pytest.raises(fa.InvalidInput, match="y is missing"):
         advise(drawn[0], intercept=False)
+    sent = play_federation(read_clients(drawn[0][:8], drawn[1][:8]))
+    with pytest.raises(fa.InvalidInput, match="leave y and clients out"):
+        advise(sent, drawn[1])
+    with pytest.raises(fa.InvalidInput, match="there are 3 summaries"):
+        advise(sent[:3])
+    for refuse in (advise, fa.fit):
+        with pytest.raises(fa.NoFormula, match="outputs"):
+            refuse(fa.Federation.from_arrays(np.eye(20), np.ones((20, 2)), np.arange(20) % 5))
+
+
+def test_too_few_samples_for_levels_of_clients_are_refused():
+    rng = np.random.default_rng(1)
+
+    def federation(sizes, d):
+        owner = np.repeat(np.arange(len(sizes)), sizes)
+        X, y = rng.standard_normal((owner.size, d)), rng.standard_normal(owner.size)
+        return fa.Federation.from_arrays(X, y, owner, split=["train"] * owner.size)
+
+    with pytest.raises(fa.InvalidInput, match="10 training samples for 9 unknowns"):
+        advise(federation([2] * 5, 8))
+    with pytest.raises(fa.InvalidInput, match="3 clients have two training samples or more"):
+        advise(federation([2] * 3 + [1] * 254, 70))
 
 
 def test_the_page_as_html(advice, tmp_path):

@@ -264,6 +264,7 @@ def test_same_data_same_advice(drawn, advice):
         (lambda X, y: (X, y[:-1]), "none in y"),
         (lambda X, y: (np.concatenate(X), np.concatenate(y)), "clients is missing"),
         (lambda X, y: (X, [np.arange(50) + 50 * i for i in range(40)]), "2000 different values"),
+        (lambda X, y: (X, [[1, *("a" for _ in v[1:])] for v in y]), "labels mix numbers and words"),
         (lambda X, y: (X, [[None, *v[1:].tolist()] for v in y]), "a label is None"),
     ],
 )
@@ -278,6 +279,17 @@ def test_a_task_that_is_none_or_not_the_federations(drawn):
         advise(federation, task="regression", intercept=False)
     with pytest.raises(fa.InvalidInput, match="guess"):
         advise(drawn[0], drawn[1], task="guess", intercept=False)
+    with pytest.raises(fa.InvalidInput, match="leave y and clients out"):
+        advise(federation, np.arange(20) % 2)
+    with pytest.raises(fa.InvalidInput, match="y is missing"):
+        advise(drawn[0], task="classification")
+    with pytest.raises(fa.InvalidInput, match="ridge is given, but the labels are classes"):
+        fa.fit(federation, ridge=1)
+    many = fa.Federation.from_arrays(
+        np.eye(20)[:, :2], np.arange(20) // 2, np.arange(20) % 5, split=["train"] * 20
+    )
+    with pytest.raises(fa.InvalidInput, match="10 classes and there are 20 training samples"):
+        advise(many)
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ found again.
 import json
 
 import numpy as np
+import polars as pl
 import pytest
 
 import fedasym as fa
@@ -193,3 +194,47 @@ def test_many_features_and_an_intercept():
     outcome = advice.confirm(X, y, owner)
     assert not outcome.refuted
     assert fa.advise(X, y, owner, intercept=False).population.noise.value > 1
+
+
+def test_groups_within_clients_are_told_and_so_is_a_table_whose_columns_were_scaled():
+    rng = np.random.default_rng(5)
+    ward = np.repeat(np.arange(40), 15)
+    table = pl.DataFrame(
+        {
+            "who": ward // 4,
+            "x": rng.standard_normal(600),
+            "ward": [f"ward {each}" for each in ward],
+            "y": rng.standard_normal(600) + rng.standard_normal(40)[ward],
+        }
+    )
+    clients = fa.Federation.from_frame(table, label="y", client="who")
+    (nested,) = clients.recipe.nested
+    (doubt,) = (each for each in fa.advise(clients).doubts if each.check == "groups within clients")
+    assert "'ward' has 40 groups" in doubt.text
+    assert f"{nested.explained:.0%} of what varies within clients" in doubt.text
+    noised = fa.advise(clients, statistics_privacy=fa.Privacy(epsilon=800, delta=0.1))
+    assert noised.columns == str(clients.recipe)
+    assert "how the table's columns were scaled" in noised.doubts[-1].text
+    tiny = table.with_columns(pl.col("y") * 1e-160)
+    with pytest.raises(fa.InvalidInput, match="the labels vary by"):
+        fa.advise(fa.Federation.from_frame(tiny, label="y", client="who"))
+
+
+def test_clients_with_hardly_any_samples_are_told():
+    X, y, owner, _, _ = draw(m=40, n=2)
+    found = fa.advise(federation(X, y, owner, split=["train"] * owner.size))
+    assert any("40 of 40 clients have fewer than" in each.text for each in found.doubts)
+
+
+def test_held_out_samples_of_other_times_contradict_the_estimates():
+    X, y, owner, _, _ = draw(m=40, n=10)
+    late = np.arange(owner.size) % 10 > 7
+    split = np.where(late, "test", "train")
+    said = [
+        fa.advise(federation(X, y + late * drift, owner, split=split)).doubts for drift in (0, 9)
+    ]
+    found = [
+        [each for each in doubts if "samples drawn from the same" in each.text] for doubts in said
+    ]
+    assert [len(each) for each in found] == [0, 1]
+    assert "error on held-out samples is" in found[1][0].text

@@ -212,6 +212,8 @@ def test_the_pooled_ridge_head_in_one_round(table, intercept):
         for each in parts:
             total = total + each
         np.testing.assert_allclose(total.solve(3 / 90), found.shared, rtol=0, atol=1e-12)
+    with pytest.raises(InvalidInput, match=r"\(7, 12\) and \(6, 12\) do not add up"):
+        fa.linear.GramSums.of(X, Y) + fa.linear.GramSums.of(X, Y, intercept=False)
     with pytest.raises(InvalidInput, match="do not determine"):
         fa.linear.GramSums.of(X[:2], Y[:2], intercept=False).solve(0.0)
 
@@ -258,6 +260,9 @@ def test_a_mixture_is_weighed_by_the_samples():
     assert far.personal[0][-1] == pytest.approx(near.personal[0][-1] + 50, abs=1e-6)
     with pytest.raises(InvalidInput, match="give mixture as a number"):
         fa.linear.fit("apfl", X[0], y[0])
+    two = fa.linear.fit("apfl", [X[0], X[1][:1]], [y[0], y[1][:1]])  # one sample is all level
+    assert two.algorithm.personalise.mixture == 0
+    np.testing.assert_array_equal(two.personal[0], two.shared)
 
 
 def test_a_directed_ridge_is_the_weighted_one():

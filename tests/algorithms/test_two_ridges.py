@@ -230,6 +230,38 @@ def test_paths_start_from_the_shrunk_model():
     )
 
 
+def test_nothing_to_explain_is_explained():
+    rng = np.random.default_rng(2)
+    X = [rng.standard_normal((6, 2)) for _ in range(4)]
+    zero = fa.linear.fit("pfedme_ridge", X, [np.zeros(6)] * 4)
+    np.testing.assert_allclose(list(zero.personal.values()), 0, atol=1e-12)
+    exact = fa.linear.fit("rtfa", X, [3 + x @ [1.0, -2.0] for x in X])
+    np.testing.assert_allclose(list(exact.personal.values()), [[1, -2, 3]] * 4, atol=1e-9)
+    assert exact.noise == pytest.approx(0, abs=1e-9)
+
+
+@pytest.mark.parametrize("clients", [12, 180], ids=["few clients", "more clients than unknowns"])
+def test_levels_of_clients_are_seen_with_more_unknowns_than_samples_of_one(clients):
+    """Features that say nothing: what clients have of their own is the level, of variance 4."""
+    rng = np.random.default_rng(3)
+    levels = 2 * rng.standard_normal(clients)
+    X = [rng.standard_normal((4, 60)) for _ in levels]
+    y = [level + 0.1 * rng.standard_normal(4) for level in levels]
+    fit = fa.linear.fit("pfedme_ridge", X, y)
+    assert fit.variances[-1] == pytest.approx(levels.var(), rel=0.2)
+    assert fit.variances[:-1].max() < 0.01
+
+
+def test_a_ridge_by_cross_validation_starts_from_the_likeliest_shared_one():
+    rng = np.random.default_rng(4)
+    X = [rng.standard_normal((8, 3)) for _ in range(5)]
+    y = [x @ (np.ones(3) + 0.5 * rng.standard_normal(3)) + rng.standard_normal(8) for x in X]
+    fit = fa.linear.fit("pfedme_ridge", X, y, ridge="cv")
+    (ridge,) = set(fit.ridge.values())
+    again = fa.linear.fit(f"pfedme_ridge(shared_ridge={fit.shared_ridge!r})", X, y, ridge=ridge)
+    np.testing.assert_allclose(again.shared, fit.shared, rtol=1e-6, atol=1e-9)
+
+
 def test_refusals():
     short = fa.Population(1, 0.5, 2)
     with pytest.raises(MissingNorm, match="towards zero"):

@@ -125,6 +125,20 @@ def test_missing_and_truncated_files(tmp_path):
             images.load_emnist(tmp_path)
 
 
+def test_files_without_clients_and_clients_without_fields(tmp_path):
+    for name in ("fed_emnist_train.h5", "fed_emnist_test.h5"):
+        with h5py.File(tmp_path / name, "w") as file:
+            file.create_group("examples")
+    with pytest.raises(InvalidInput, match="the group 'examples' holds no client"):
+        images.load_emnist(tmp_path)
+    for name in ("fed_emnist_train.h5", "fed_emnist_test.h5"):
+        write(tmp_path / name, {"a": writer(2)})
+        with h5py.File(tmp_path / name, "a") as file:
+            file["examples/b"] = np.zeros(2)
+    with pytest.raises(InvalidInput, match="there is no client 'b' under 'examples'; it has a, b"):
+        images.load_emnist(tmp_path)
+
+
 def test_damage_inside_a_file(tmp_path):
     with h5py.File(tmp_path / "fed_emnist_test.h5", "w") as file:
         file.create_dataset(

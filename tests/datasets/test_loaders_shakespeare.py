@@ -1,7 +1,10 @@
 """Shakespeare on tiny files in the true layout: windows of next characters."""
 
+import h5py
 import numpy as np
+import pytest
 
+from fedasym.core.errors import InvalidInput
 from fedasym.data import texts
 
 from .layouts import counts, decoded, write
@@ -58,3 +61,15 @@ def test_the_seed_shuffles_training_and_validation_only(tmp_path):
     assert np.array_equal(one.split, same.split)
     assert not np.array_equal(one.split, other.split)
     assert np.array_equal(other.split, one.resplit(seed=2, fractions=None).split)
+
+
+def test_files_without_lines_to_learn_from(tmp_path):
+    shakespeare_files(tmp_path, LEAR_FOOL={"snippets": ["one window"]})
+    with pytest.raises(InvalidInput, match=r"shakespeare_train.h5: no role has two windows"):
+        texts.load_shakespeare(tmp_path)
+    shakespeare_files(tmp_path, LEAR_FOOL={})
+    with h5py.File(tmp_path / "shakespeare_train.h5", "a") as file:
+        numbers = h5py.vlen_dtype(np.int32)
+        file.create_dataset("examples/LEAR_FOOL/snippets", (2,), dtype=numbers)
+    with pytest.raises(InvalidInput, match=r"'LEAR_FOOL', field 'snippets' holds .* where strings"):
+        texts.load_shakespeare(tmp_path)

@@ -144,6 +144,9 @@ def test_deals_that_leave_clients_short_follow_the_rule():
 def test_a_federation_is_dealt_out_anew_and_samples_stay_what_they_are():
     first = deal(how="iid", clients=4)
     again = fa.datasets.partition(first, alpha=0.2, clients=8)
+    for more in ({"y": LABELS}, {"task": "classification"}):
+        with pytest.raises(fa.InvalidInput, match=f"{next(iter(more))} is given, but a federation"):
+            fa.datasets.partition(first, alpha=0.2, clients=8, **more)
     assert [again.counts(each).sum() for each in ("train", "test")] == [
         first.counts(each).sum() for each in ("train", "test")
     ]
@@ -215,6 +218,13 @@ def test_the_command_writes_clients_and_draws_them(tmp_path):
     missing = fedasym("data", "partition", *asked, "--client", "person")
     assert missing.returncode == 2
     assert "no column 'person' of clients" in missing.stderr
+    users.rename({"user": "client"}).write_parquet(tmp_path / "users.parquet")
+    for pool in ("dealt/clients.safetensors", "users.parquet"):
+        label = ["--label", "kind", "--task", "classification"] if pool[0] == "u" else []
+        again = fedasym("data", "partition", tmp_path / pool, "--iid", *label, *told)
+        assert "20 clients" in again.stdout, again.stderr
+        dealt = fa.datasets.read(tmp_path / "dealt" / "clients.safetensors")
+        assert dealt.class_counts().sum(0).tolist() == [60] * 5
     both = fedasym("data", "partition", tmp_path / "pool.npz", "--iid", "--shards", 2, *told)
     assert both.returncode == 2
     assert "name one law" in both.stderr

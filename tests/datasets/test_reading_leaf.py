@@ -85,6 +85,32 @@ def test_broken_leaf_samples(tmp_path, x, y, parts):
     refused(tmp_path / "a.json", "a.json", *parts)
 
 
+@pytest.mark.parametrize(
+    ("bob", "says"),
+    [
+        (
+            ([[1.0, 2, 3]], [0]),
+            "client 'bob' has samples of shape (3,) while those of client 'ann'",
+        ),
+        (([[1.0, 2]], [[0.5, 1]]), "client 'bob' has labels of shape (2,)"),
+        (([[1.0, 2]], ["cat"]), "client 'bob' has labels of shape () and type object"),
+        (([[1.0, 2], [1, 2]], [[0.5, [1]], [1, 2]]), "field 'y' holds lists of unlike lengths"),
+    ],
+)
+def test_users_of_a_file_are_alike(tmp_path, bob, says):
+    data = {"ann": {"x": [[1, 2], [3, 4]], "y": [0, 1]}, "bob": {"x": bob[0], "y": bob[1]}}
+    held = {"users": ["ann", "bob"], "num_samples": [2, len(bob[1])], "user_data": data}
+    (tmp_path / "a.json").write_text(json.dumps(held))
+    refused(tmp_path / "a.json", "a.json", says)
+
+
+def test_files_without_samples_and_splits_that_are_none(tmp_path):
+    leaf(tmp_path / "all.json", {"ann": (X[:0], Y[:0])})
+    refused(tmp_path / "all.json", "all.json", "there are no samples")
+    leaf(tmp_path / "all.json", CLIENTS)
+    refused(tmp_path / "all.json", "split is (0.5, 0.5)", "three fractions", split=(0.5, 0.5))
+
+
 def test_other_json(tmp_path):
     (tmp_path / "a.json").write_text('[{"x": 1}]')
     refused(tmp_path / "a.json", "'users' is missing", "a list")

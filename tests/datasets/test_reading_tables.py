@@ -131,6 +131,28 @@ def test_train_and_test_are_no_clients(tmp_path):
     refused(tmp_path, "ann.csv does not")
 
 
+def test_a_split_column_and_names_that_say_train_and_test_contradict(tmp_path):
+    split = np.where(TESTED, "test", "train")
+    for kind, rows in (("train", ~TESTED), ("test", TESTED)):
+        held = frame(X, Y, client=WHO, split=split).filter(pl.Series(rows))
+        held.write_csv(tmp_path / f"{kind}.csv")
+    refused(tmp_path, "there is a column 'split'", "choose the column with split='split'")
+    federation = read(tmp_path, split="split", **RAW)
+    assert federation.counts("test").sum() == TESTED.sum()
+
+
+def test_sequences_in_parquet_bring_their_mask(tmp_path):
+    words = np.arange(24.0).reshape(3, 4, 2)
+    real = np.array([[1, 1, 1, 0], [1, 1, 1, 1], [1, 0, 0, 0]], bool)
+    held = {"client": [1, 2, 1], "x": words, "label": np.arange(12).reshape(3, 4) % 3, "mask": real}
+    pl.DataFrame(held).write_parquet(tmp_path / "a.parquet")
+    federation = read(tmp_path / "a.parquet", features="x")
+    expected = Federation.from_arrays(words, held["label"], [1, 2, 1], mask=real)
+    np.testing.assert_array_equal(federation.mask, expected.mask)
+    np.testing.assert_array_equal(federation.features, expected.features)
+    np.testing.assert_array_equal(federation.labels, expected.labels)
+
+
 def test_tables_of_a_folder_are_alike(tmp_path):
     frame(X, Y).write_csv(tmp_path / "ann.csv")
     frame(X, Y).drop("f2").write_csv(tmp_path / "bob.csv")

@@ -170,6 +170,12 @@ def test_sqlite_bytes_whole_numbers_and_text(tmp_path):
     assert federation.task == "regression"
 
 
+def with_label(lists):
+    """An example whose label is that tf.train.Feature, as it is."""
+    pixels = field(1, b"pixels") + field(2, feature([1.0, 2.0]))
+    return field(1, field(1, pixels) + field(1, field(1, b"label") + field(2, lists)))
+
+
 GOOD = example(pixels=[1.0, 2.0], label=[1])
 
 
@@ -181,6 +187,8 @@ GOOD = example(pixels=[1.0, 2.0], label=[1])
         (GOOD + b"\x10\x01", ("row 1", "unexpected field 2")),
         ("text", ("row 1", "it is a str")),
         (example(pixels=[1.0, 2.0]), ("row 1", "no field 'label'", "pixels")),
+        (with_label(b""), ("row 1", "label", "empty")),
+        (with_label(field(2, field(1, b"\0\0\0"))), ("row 1", "'label'", "floats are cut short")),
         (
             example(pixels=[1.0], label=[1]),
             ("row 1, field 'pixels' has 1 values while row 0 has 2",),
@@ -200,6 +208,10 @@ def test_a_broken_sqlite_is_told_what(tmp_path):
     refused(path, "client 'ann', split 'train' has 1 examples", "num_examples")
     sqlite(path, [("ann", "train", GOOD)], {("ann", "train"): 1, ("bob", "train"): 2})
     refused(path, "client 'bob' has no examples")
+    sqlite(path, [("ann", "train", GOOD)], {("ann", "train"): "one"})
+    refused(path, "client 'ann', num_examples 'one'")
+    sqlite(path, [("ann", "train", GOOD), ("bob", None, GOOD)])
+    refused(path, "some clients have a split_name and some have none")
     sqlite(path, [("ann", "train", GOOD)], {})
     refused(path, "client 'ann'", "not in table 'client_metadata'")
     sqlite(path, [("ann", "held", GOOD)])
@@ -235,7 +247,7 @@ def test_the_decoder_reads_every_whole_number_and_refuses_what_protobuf_would_gu
     ):
         with pytest.raises(Malformed):
             decode_example(bad)
-    for bad in (b"\x80", b"\xff" * 10 + b"\x01", b"\xff" * 9 + b"\x02"):
+    for bad in (b"\x80", b"\xff" * 10 + b"\x01", b"\xff" * 9 + b"\x02", b"\xff" * 9 + b"\x7f"):
         with pytest.raises(Malformed):
             varints(bad)
 

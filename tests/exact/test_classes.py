@@ -59,6 +59,34 @@ def test_new_clients_get_the_shared_model():
     assert set(fit.predict(X, client=ids)) <= {"no", "yes"}
 
 
+def test_rows_that_a_fit_cannot_take_are_refused():
+    X, codes, ids = draw(clients=3, size=8)
+    fit = fit_classes("fedavg", X, codes, ids, classes=(0, 1))
+    with pytest.raises(InvalidInput, match=r"X has shape \(3, 2\): give rows of the 3 features"):
+        fit.predict_proba(X[:3, :2])
+    with pytest.raises(InvalidInput, match="X holds NaN"):
+        fit.predict_proba(X[:3] * np.nan)
+    with pytest.raises(InvalidInput, match="client has 2 names for 3 rows"):
+        fit.predict_proba(X[:3], client=["c0", "c1"])
+
+
+def test_features_that_are_said_to_be_personal_are(tmp_path):
+    X, codes, ids = draw(clients=4, size=20)
+    given = {"classes": (0, 1), "variances": 0.5, "shared_variance": 2.0}
+    fit = fit_classes("pfedme", X, codes, ids, personal=[True, False, True], **given)
+    apart = np.array([fit.personal[name] - fit.shared for name in fit.personal])
+    assert np.abs(apart[:, [0, 2]]).min() > 0
+    np.testing.assert_allclose(apart[:, 1], 0, atol=1e-12)
+    again = type(fit).load(fit.save(tmp_path / "fit.safetensors"))
+    np.testing.assert_array_equal(
+        again.predict_proba(X, client=ids), fit.predict_proba(X, client=ids)
+    )
+    arrays, about = fit.describe()
+    for broken in (about | {"classes": [0]}, about | {"clients": ["c0"]}):
+        with pytest.raises(InvalidInput, match="fit is damaged: its parts do not fit together"):
+            type(fit).read(arrays, broken, "fit")
+
+
 def test_features_that_are_constant_within_clients_are_shared_only():
     X, codes, ids = draw()
     X[:, 1] = np.unique(ids, return_inverse=True)[1]
@@ -170,6 +198,8 @@ def test_a_plain_candidate_stays_unless_it_is_beaten_clearly():
         ({"algorithm": "maml"}, "maml has no exact form for classes"),
         ({"algorithm": "pfedmee"}, "did you mean pfedme"),
         ({"variances": -1.0, "shared_variance": 1.0}, "at least 0"),
+        ({"variances": np.ones(3), "shared_variance": 1.0}, "variances must be a number or 2"),
+        ({"X": [["a"], ["b"]]}, "X must be an array of numbers"),
         ({"variances": 1.0}, "give their shared_variance too"),
         ({"shared_variance": 1.0}, "give their variances too"),
         ({"shared_variance": 0.0, "variances": 1.0}, "finite and above 0"),

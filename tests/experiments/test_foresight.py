@@ -48,6 +48,8 @@ def test_the_advisor_is_asked_once_and_its_answer_travels_with_the_tables(
     run, clients, tmp_path, monkeypatch
 ):
     assert fa.Results.read(run).foreseen is None
+    with pytest.raises(fa.InvalidInput, match="none of its folders has both"):
+        read_foresights(run.parent)
     found = asking.foresee(run, clients)
     assert set(found.theory) == set(found.advised) >= {"fedavg", "rtfa", "local_ridge"}
     monkeypatch.setattr(asking, "ask_advisor", None)
@@ -224,6 +226,21 @@ def test_a_data_set_and_a_predictor_are_added_by_a_file(tmp_path):
     assert "mine: squared error" in str(board)
     assert board._repr_html_().count("<table>") == 3
     assert board.to_latex().count("tabular") == 6
+    rows = [{"dataset": "mine", "algorithm": name, "metric": "squared error"} for name in measured]
+    for row in rows:
+        row |= {"measured": measured[row["algorithm"]], "guess": values[row["algorithm"]]}
+    held = json.loads(board.to_json())
+    assert held["rows"] == rows
+    assert [(each["predictor"], each["right"]) for each in held["scores"]] == [("guess", 2)]
+    write(tmp_path / "mine" / "foreseen-late.json", **told | {"predictor": "late"}, values={"x": 1})
+    late = read_foresights(tmp_path)
+    assert late.predictors == ["guess", "late"]
+    assert [each.predictor for each in late.scores] == ["guess"]  # nothing to score "late" by
+    assert "late" not in str(late).split("mine: squared error")[0]
+    with pytest.raises(fa.InvalidInput, match=r"page is .*nowhere.md': it cannot be read"):
+        write_board(board, tmp_path / "nowhere.md")
+    both = fedasym("foresight", tmp_path, "--json", "--latex")
+    assert (both.returncode, "json and latex" in both.stderr) == (2, True)
 
 
 @pytest.mark.parametrize(
@@ -232,12 +249,20 @@ def test_a_data_set_and_a_predictor_are_added_by_a_file(tmp_path):
         ({"values": {"local": -1}}, "values must be finite numbers above 0"),
         ({"format": "other"}, "its format is not"),
         ({"predictor": 3}, "must be texts"),
+        ({"source": "x" * 1_000_001}, "larger than a megabyte"),
     ],
 )
 def test_a_wrong_file_is_refused_in_words(tmp_path, change, words):
     told = {"format": "fedasym prediction 1", "predictor": "guess", "values": {"local": 1}}
     write(tmp_path / "mine" / "foreseen-guess.json", **told | change)
     with pytest.raises(fa.InvalidInput, match=words):
+        read_foresights(tmp_path)
+
+
+def test_a_metric_that_nobody_knows_is_refused(tmp_path):
+    told = {"format": "fedasym measured 1", "name": "mine", "metric": "F1", "values": {"local": 1}}
+    write(tmp_path / "mine" / "measured.json", **told)
+    with pytest.raises(fa.InvalidInput, match=r"measured.json: metric is 'F1': give accuracy"):
         read_foresights(tmp_path)
 
 

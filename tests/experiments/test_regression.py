@@ -7,6 +7,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.experiments.fields import fingerprint, record_data
+from fedasym.show.foresight import read_foresights
 from fedasym.training.convergence import curvature, stable_step
 
 FEW = {"rounds": 6, "evaluate_every": 6, "local_steps": 4, "personal_epochs": 2}
@@ -73,6 +74,8 @@ def test_what_was_chosen_and_did_not_converge_is_named(swept, tmp_path):
         results.trials.columns
     ) & set(results.tuning.columns)
     assert fa.Results.load(results.save(tmp_path / "saved")).notes == results.notes
+    with pytest.raises(fa.InvalidInput, match="none of its folders has both"):
+        read_foresights(tmp_path)  # which set accuracies side by side
     assert "Not converged" in fa.report(results, tmp_path / "page.html").read_text()
 
 

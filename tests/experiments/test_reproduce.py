@@ -2,6 +2,8 @@
 and what is missing.
 """
 
+import json
+import os
 from pathlib import Path
 
 import pytest
@@ -49,6 +51,8 @@ def test_a_quick_copy_of_the_paper_ends_in_figures_report_and_findings(features,
     assert fedasym("runs", "show", tmp_path / "tables" / "digits").stdout.startswith(
         str(results).splitlines()[0]
     )
+    idle = fedasym("report", run, "--data", features)
+    assert (idle.returncode, "used only with --theory" in idle.stderr) == (2, True)
     checked = fedasym("reproduce", "digits", "--check", "--tables", tmp_path / "tables")
     assert "digits-quick: the paper's findings on these runs" in checked.stdout, checked.stderr
     assert compare_with_paper(results, "digits").count("\n") > 2 * len(
@@ -119,7 +123,9 @@ def test_what_is_wrong_is_said_in_a_sentence(words, says, tmp_path):
 def test_without_data_the_way_to_it_is_named(tmp_path, monkeypatch):
     monkeypatch.setenv("FEDASYM_DATA", str(tmp_path))
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "empty"))
-    told = fedasym("reproduce", "emnist", cwd=tmp_path)
+    monkeypatch.setenv("JAX_PLATFORMS", "cuda,cpu")
+    told = fedasym("reproduce", "emnist", "--device", "cpu", cwd=tmp_path)
+    assert os.environ["JAX_PLATFORMS"] == "cpu"
     assert told.returncode == 2
     assert "run fedasym data fetch emnist" in told.stderr
 
@@ -136,6 +142,23 @@ def test_theory_beside_simulation(tmp_path):
 
 
 RECORDED = Path(__file__).parents[2] / "docs"
+
+
+def test_findings_on_saved_tables_and_across_them_in_words_and_as_json():
+    words = ("reproduce", "cifar100", "stackexchange", "--check")
+    told = fedasym(*words, "--tables", RECORDED / "reproduction")
+    held = json.loads(fedasym(*words, "--tables", RECORDED / "reproduction", "--json").stdout)
+    assert [each["name"] for each in held] == [
+        "cifar100",
+        "stackexchange",
+        "cifar100 and stackexchange",
+    ]
+    for each in held:
+        assert f"{each['name']}: the paper's findings on these runs" in told.stdout
+        for claim in each["claims"]:
+            assert f"{claim['verdict'].upper()}, over {claim['sweep']}: {claim['says']}" in (
+                told.stdout
+            )
 
 
 def test_the_papers_text_is_set_beside_ours_over_the_same_positions():

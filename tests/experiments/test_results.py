@@ -13,7 +13,7 @@ import pytest
 from scipy import stats
 
 import fedasym as fa
-from fedasym.experiments import plan
+from fedasym.experiments import plan, tables
 from fedasym.experiments.execution import Pace, estimate_work
 from fedasym.experiments.fields import record_data
 from fedasym.experiments.results import describe_budget
@@ -105,6 +105,21 @@ def test_saved_tables_come_back_without_the_run(results, tmp_path):
     (tmp_path / "tables" / "trials.csv").unlink()
     with pytest.raises(fa.InvalidInput, match="does not hold saved results"):
         fa.Results.load(tmp_path / "tables")
+
+
+def test_tables_that_no_version_wrote_so_are_refused(results, tmp_path):
+    folder = results.save(tmp_path / "tables")
+    with pytest.raises(fa.InvalidInput, match=r"trials.csv': it cannot be made: "):
+        results.save(folder / "trials.csv")
+    trials = (folder / "trials.csv").read_text()
+    (folder / "trials.csv").write_text(trials.replace("seeds", "", 1))
+    with pytest.raises(fa.InvalidInput, match=r"trials\.csv lacks a value"):
+        fa.Results.load(folder)
+    (folder / "trials.csv").write_text(trials)
+    summary = folder / tables.SUMMARY
+    summary.write_text(json.dumps(json.loads(summary.read_text()) | {"format": "results 0"}))
+    with pytest.raises(fa.InvalidInput, match="holds 'results 0', and this version reads"):
+        fa.Results.load(folder)
 
 
 def test_a_flipped_bit_in_saved_clients_is_said(results, tmp_path):
@@ -303,3 +318,61 @@ def test_comparisons_of_results(results):
         compare_finals({"seeds": {"a": np.ones(1), "b": np.ones(1)}}, None, None, "accuracy")
     )
     assert results.comparisons(statistic="mean_loss").pairs[0].margin is None
+
+
+def marked(frame, column, *where):
+    """A table whose column is true in those rows, and false in all others."""
+    return frame.with_columns(pl.lit(bool(where)).and_(*where).alias(column))
+
+
+def test_divergence_is_said_where_it_happened(results):
+    most = results.tuning.filter(~pl.col("chosen")).height
+    assert 2 * most > results.tuning.height
+    tuned = replace(results, tuning=marked(results.tuning, "diverged", ~pl.col("chosen")))
+    assert f"Most configurations diverged, {most} of {results.tuning.height}: " in str(tuned.notes)
+    failed = marked(
+        results.trials, "diverged", (pl.col("algorithm") == "ftfa") & (pl.col("sweep") == "splits")
+    )
+    said = replace(results, trials=failed).notes
+    assert [each.split(";")[0] for each in said if each.startswith("Diverged")] == [
+        "Diverged in splits: ftfa"
+    ]
+    assert not [each for each in results.notes if "iverged" in each]
+
+
+def test_steps_chosen_at_the_end_of_those_tried_are_named(results):
+    grid = results.experiment.grid | {"ftfa": {"server_step": [0.1, 0.3, 1.0]}}
+    scores = results.tuning.with_columns(
+        pl.when(pl.col("algorithm") == "ftfa")
+        .then(pl.lit(0.9) - (pl.col("server_step") - 0.1).abs())
+        .otherwise("validation_accuracy")
+        .alias("validation_accuracy"),
+        chosen=(pl.col("algorithm") != "ftfa") & pl.col("chosen")
+        | (pl.col("algorithm") == "ftfa")
+        & (pl.col("server_step") == 0.1)
+        & (pl.col("local_step") == 0.01),
+    )
+    wider = replace(
+        results, experiment=results.experiment.model_copy(update={"grid": grid}), tuning=scores
+    )
+    assert wider.tuned["ftfa"]["server_step"] == 0.1
+    assert "ftfa server_step 0.1 (smallest)" in " ".join(wider.notes)
+    assert "(smallest)" not in " ".join(results.notes)
+
+
+def test_clients_are_compared_only_where_trials_have_the_same(results):
+    assert set(results.client_finals("seeds")) == {"local", "fedavg", "ftfa"}
+    assert results.client_finals("seeds", "worst_decile") == {}
+    first = (pl.col("sweep") == "seeds") & (pl.col("trial") == 1) & (pl.col("algorithm") == "ftfa")
+    for clients in (
+        results.clients.filter(~first),
+        results.clients.with_columns(tested=pl.col("tested") + first.cast(int)),
+        results.clients.drop("accuracy"),
+    ):
+        fewer = replace(results, clients=clients)
+        assert fewer.client_finals("seeds") == {}
+        assert not fewer.measured("seeds").keys() - results.finals("seeds").keys()
+        assert all(isinstance(each, np.ndarray) for each in fewer.measured("seeds").values())
+    nothing = replace(results, trials=results.trials.clear())
+    assert nothing.best is None
+    assert results.best in results.tuned

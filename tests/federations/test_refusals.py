@@ -116,6 +116,7 @@ arrays, parts, frame = Federation.from_arrays, Federation.from_clients, Federati
         (lambda: small().rows("anna"), "unknown client 'anna': did you mean ann"),
         (lambda: arrays(np.ones((50, 1)), [0] * 50, range(50)).rows(99), "unknown client 99: .*30 more"),
         (lambda: small().rows("ann", "dev"), "unknown split 'dev'"),
+        (lambda: small(task="regression").class_counts(), "the labels are numbers: only classes can be counted"),
         # part by part
         (lambda: parts([]), "no samples: give at least one"),
         (lambda: parts(3), "the clients are 3: give an iterable"),
@@ -152,6 +153,52 @@ arrays, parts, frame = Federation.from_arrays, Federation.from_clients, Federati
         (
             lambda: frame(pd.DataFrame({"a": [[1.0], None], "y": [1, 1], "w": [1, 1]}), **SHORT),
             "column 'a', row 1 holds a list of 0 while",
+        ),
+        (
+            lambda: frame(pl.DataFrame({"a": ["b"], "x": [1], "y": [[1]], "w": [1]}), **SHORT, features=["x", "a"]),
+            "features column 'a' holds String: give numbers",
+        ),
+        (
+            lambda: frame(pl.DataFrame({"a": [[1]], "y": [1], "w": [1]}), **SHORT, features=["a", "y"]),
+            "column 'y' is a feature and also the label",
+        ),
+        (lambda: frame(FRAME, **LABELLED, features=["x", "x"]), "features name column 'x' twice"),
+        (lambda: frame(FRAME, **LABELLED, split=["test"] * 6), "split leaves no training sample at all"),
+        (lambda: frame(FRAME, label=["x", "y"], client="who", task="classification"), "label names 2 columns"),
+        (lambda: frame(FRAME, label=["x", "text"], client="who"), "label column 'text' holds text: .*give numbers"),
+        (
+            lambda: frame(FRAME.with_columns(y=pl.struct("x")), **LABELLED),
+            "label column 'y' holds lists: name one with a number or class",
+        ),
+        (
+            lambda: frame(FRAME.with_columns(a=pl.Series([[1], [2, 3]] * 3)), **LABELLED, roles={"a": "number"}),
+            r"column 'a' holds lists .*'\[1\]' in row 0: give it the role ignore",
+        ),
+        (
+            lambda: frame(FRAME.with_columns(a=pl.Series([[1], [2, 3]] * 3)), **LABELLED, roles={"a": "category"}),
+            "column 'a' holds lists .*: give it the role ignore",
+        ),
+        (
+            lambda: frame(
+                FRAME.with_columns(a=pl.Series([None, 1] * 3), b=pl.Series([1, None] * 3)), **LABELLED, missing="drop"
+            ),
+            "missing is 'drop', and every row lacks its client, its label or a feature",
+        ),
+        (
+            lambda: frame(pd.DataFrame([[1, 2, 3, 4]], columns=["w", "y", 1, "1"]), **SHORT),
+            "several columns '1' when read as text: rename",
+        ),
+        (
+            lambda: frame(pd.DataFrame({"w": ["a", "\ud800"], "y": [1, 2]}, dtype=object), **SHORT),
+            "column 'w' holds text that is not valid Unicode",
+        ),
+        (
+            lambda: frame(pd.DataFrame({"w": [1, None, "a"], "y": [1, 2, 3]}, dtype=object), **SHORT),
+            "column 'w', row 2 holds 'a', of type str, while row 0 has 1",
+        ),
+        (
+            lambda: frame(pd.DataFrame({"w": [1, 1], "x": [1, 10**400], "y": [1, 2]}, dtype=object), **SHORT),
+            "column 'x', row 1 holds inf: numbers may be at most",
         ),
         (
             lambda: frame(pd.DataFrame([[1, 2]], columns=["a", "a"]), label="a", client="a"),

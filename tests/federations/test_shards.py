@@ -16,8 +16,9 @@ from safetensors.numpy import load_file, save_file
 from tests.command import fedasym
 
 import fedasym as fa
-from fedasym.data import shards
-from fedasym.data.shards import INDEX, MANIFEST, ShardedFederation
+from fedasym.data import shard_files
+from fedasym.data.shard_files import INDEX, MANIFEST
+from fedasym.data.shards import ShardedFederation
 
 FIELDS = ("features", "labels", "split", "owner", "mask")
 
@@ -63,7 +64,7 @@ def folder(tmp_path, request) -> Path:
 @pytest.mark.parametrize("layout", ["safetensors", "parquet"])
 @pytest.mark.parametrize("kind", ["classes", "numbers", "sequences"])
 def test_clients_are_read_as_they_were_written(kind, layout, tmp_path, monkeypatch):
-    monkeypatch.setattr(shards, "GROUP_BYTES", 40)  # a few rows
+    monkeypatch.setattr(shard_files, "GROUP_BYTES", 40)  # a few rows
     whole = clients_of(kind)
     opened = fa.Federation.open(whole.save(tmp_path / "clients", shards=4, layout=layout))
     assert {shard.path.suffix for shard in opened.shards} == {f".{layout}"}

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 
 import fedasym as fa
 
 from .worlds import DIFFERENT
+
+CLASSES = fa.ClassPopulation(1, 1, 2)
 
 
 @pytest.mark.parametrize(
@@ -42,6 +45,14 @@ from .worlds import DIFFERENT
         ({"world": "identity"}, "give a Population"),
         ({"world": DIFFERENT, "clients": [1, 2]}, "one for each"),
         ({"world": DIFFERENT, "vary": {"clients": [1, 2]}}, "vary is for one population"),
+        (
+            {"world": DIFFERENT, "algorithms": ["ifca"]},
+            "ifca is simulated on one population at a time",
+        ),
+        ({"algorithms": ["rtfa_directed"], "vary": {"noise": [1, 2]}}, "without vary"),
+        ({"vary": {"aspect": [1, np.inf]}}, r"vary\['aspect'\] must hold finite numbers"),
+        ({"world": [CLASSES, CLASSES]}, "give one ClassPopulation at a time"),
+        ({"world": fa.Population(0, 0, 2.5), "vary": {"noise": []}}, r"vary\['noise'\] must hold"),
         ({"save": "no/such/folder/file.json"}, "does not exist"),
     ],
 )

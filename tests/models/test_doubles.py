@@ -2,6 +2,7 @@
 
 import json
 from dataclasses import fields, replace
+from itertools import permutations
 
 import numpy as np
 import polars as pl
@@ -19,8 +20,8 @@ from fedasym.models.doubles import (
     probe_heads,
     read_rows,
 )
-from fedasym.models.laws import Scales, ShareLaw, regress_rest
-from fedasym.models.sums import ShapeSums
+from fedasym.models.laws import Scales, ShareLaw, add_products, regress_classes, regress_rest
+from fedasym.models.sums import ShapeSums, sum_moves
 from fedasym.models.survey import Survey, send_sums
 from fedasym.models.what_if import WhatIfPoint, board_of, compare_points, score_clients
 
@@ -247,9 +248,135 @@ def test_a_slope_is_what_is_more_than_chance():
     true = rng.standard_normal((20, 30)) / 3
     for rest, much in ((noise, False), (base @ true + noise, True)):
         both = np.concatenate([base, rest], axis=1)
-        slope, factor = regress_rest(both.T @ both, 20, 150.0)
+        slope, left = regress_rest(both.T @ both, 20, 150.0)
         assert np.sum(slope**2) < 0.05 * 20 if not much else np.sum((slope - true) ** 2) < 6
-        assert np.sum(factor**2) == pytest.approx(30, rel=0.2)
+        assert np.trace(left) == pytest.approx(150 * 30, rel=0.2)
+
+
+@pytest.mark.parametrize("apart", [0.0, 0.5])
+def test_slopes_of_classes_are_told_from_chance(apart):
+    """Of a common slope and of each class's own, from products of samples."""
+    rng = np.random.default_rng(11)
+    classes, n, r, q = 4, 600, 5, 30
+    codes = np.repeat(np.arange(classes), n)
+    common = rng.standard_normal((r, q)) / 2
+    own = apart * rng.standard_normal((classes, r, q))
+    base, noise = rng.standard_normal((classes * n, r)), rng.standard_normal((classes * n, q))
+    rest = base @ common + np.einsum("nr,nrq->nq", base, own[codes]) + noise
+    both = np.concatenate([base, rest], axis=1)
+    slope, left = regress_rest(both.T @ both, r, float(len(both)))
+    found, taken = regress_classes(add_products(both, codes, r, classes), slope, left, len(both))
+    truth = own - own.mean(0)
+    assert np.sum((found - truth) ** 2) < (0.02 * np.sum(truth**2) if apart else 0.2)
+    assert np.trace(left - taken) == pytest.approx(len(both) * q, rel=0.05)
+
+
+def test_samples_of_a_class_follow_its_own_slope(monkeypatch):
+    """The rest of samples drawn from a double: as the clients' class by class, not on average."""
+    rng = np.random.default_rng(12)
+    classes, q, m, n = 4, 8, 20, 100
+    codes, owner = rng.integers(classes, size=m * n), np.repeat(np.arange(m), n)
+    means = np.pad(6 * rng.standard_normal((classes, classes - 1)), ((0, 0), (0, q)))
+    slopes = rng.standard_normal((classes, classes - 1, q)) / 2
+    base = rng.standard_normal((m * n, classes - 1))
+    rest = np.einsum("nr,nrq->nq", base, slopes[codes]) + rng.standard_normal((m * n, q))
+    real = fa.Federation.from_arrays(
+        means[codes] + np.concatenate([base, rest], axis=1), codes, owner, classes=classes
+    )
+
+    double = fa.resemble(real)
+
+    def explained(federation):
+        """Which share of the rest's variance slopes of each class explain."""
+        laws = double.laws
+        z = (federation.features - laws.mean) @ laws.turn
+        left = whole = 0.0
+        for kind in range(classes):
+            mine = z[federation.labels == kind]
+            mine = mine - mine.mean(0)
+            first, last = mine[:, : laws.rank], mine[:, laws.rank :]
+            slope = np.linalg.lstsq(first, last, rcond=None)[0]
+            left, whole = left + np.sum((last - first @ slope) ** 2), whole + np.sum(last**2)
+        return 1 - left / whole
+
+    ours = explained(real)
+    assert ours > 0.15
+    assert explained(double.draw(seed=1)) == pytest.approx(ours, abs=0.03)
+    monkeypatch.setattr("fedasym.models.laws.LEAST_TOLD", np.inf)
+    assert explained(fa.resemble(real).draw(seed=1)) < 0.03
+
+
+def test_mixtures_vary_along_class_means_as_samples_do():
+    """A sample has more or less of its class mean; one that lies nearest to another, of both."""
+    rng = np.random.default_rng(16)
+    classes, d, m, n = 12, 30, 30, 200
+    codes, owner = rng.integers(classes, size=m * n), np.repeat(np.arange(m), n)
+    centres = np.linalg.qr(rng.standard_normal((d, classes)))[0].T * 12
+    amount = 1 + 0.25 * rng.standard_normal((m * n, 1))
+    x = amount * centres[codes] + rng.standard_normal((m * n, d))
+    lost = rng.random(m * n) < 0.2  # between two classes
+    other = rng.integers(classes, size=m * n)
+    u = 0.3 + 0.1 * rng.standard_normal((m * n, 1))
+    both = u * centres[codes] + (1 - u) * centres[other] + rng.standard_normal((m * n, d))
+    x[lost] = both[lost]
+    real = fa.Federation.from_arrays(x, codes, owner, classes=classes)
+    double = fa.resemble(real, coordinates="mixtures")
+    laws = double.laws
+    centre = laws.means[:, : laws.rank]
+
+    def vary(federation):
+        """Of samples nearest to their own class, the variance along its mean and on average."""
+        z = ((federation.features - laws.mean) @ laws.turn)[:, : laws.rank]
+        away = np.sum(centre**2, axis=1) - 2 * z @ centre.T
+        right = away.argmin(1) == federation.labels
+        own = centre[federation.labels[right]]
+        along = np.einsum("nr,nr->n", z[right] - own, own) / np.linalg.norm(own, axis=1)
+        return right.mean(), along.var(), (z[right] - own).var()
+
+    ours, theirs = vary(real), vary(double.draw(samples=200, seed=1))
+    assert ours[1] > 3 * ours[2]
+    assert theirs == pytest.approx(ours, rel=0.1)
+
+
+@pytest.mark.parametrize("spread", [0.0, 0.4])
+def test_samples_have_more_or_less_of_what_moves_their_class(spread):
+    """Where they have, they vary along it; drawn ones too."""
+    rng = np.random.default_rng(17)
+    classes, d, m, n = 4, 30, 60, 120
+    codes, owner = rng.integers(classes, size=m * n), np.repeat(np.arange(m), n)
+    moves = 0.7 * rng.standard_normal((m, classes, d))
+    amount = 1 + spread * rng.standard_normal((m * n, 1))
+    x = 6 * rng.standard_normal((classes, d))[codes] + amount * moves[owner, codes]
+    x += rng.standard_normal((m * n, d))
+    double = fa.resemble(fa.Federation.from_arrays(x, codes, owner, classes=classes))
+    assert double.laws.swing == pytest.approx(spread**2, abs=0.04)
+    again = fa.resemble(double.draw(samples=120, seed=1))
+    assert again.laws.swing == pytest.approx(spread**2, abs=0.06)
+
+
+def test_products_of_distinct_samples_by_a_plain_count():
+    rng = np.random.default_rng(18)
+    x = rng.standard_normal((6, 3)) + 1
+    G = x @ x.T
+    three = [G[i, j] * G[i, k] for i, j, k in permutations(range(6), 3)]
+    four = [G[i, j] * G[k, m] for i, j, k, m in permutations(range(6), 4)]
+    two = [G[i, j] for i, j in permutations(range(6), 2)]
+    vary = (np.sum(x**2) / 6 - np.mean(two)) / 3
+    codes, owner = np.repeat([2, 0], [6, 3]), np.repeat([0, 1], [6, 3])  # three are too few
+    found = sum_moves(np.concatenate([x, x[:3]]), codes, owner, 3)
+    plain = [1, np.mean(two), np.mean(three), np.mean(four), vary]
+    assert found == pytest.approx(6 * np.array(plain), rel=1e-9)
+
+
+@pytest.mark.parametrize("alpha", [0.1, 1.0])
+def test_balanced_shares_are_as_uneven_as_their_law(alpha):
+    """And have all classes as often as the base, also where classes are many and clients few."""
+    base = np.random.default_rng(13).dirichlet(np.full(50, 3.0))
+    law = ShareLaw(base, 50 * alpha, alpha, alpha)
+    shares = law.draw_shares(40, np.random.default_rng(14))
+    plain = np.random.default_rng(15).dirichlet(law.total * base, 20_000)
+    assert np.abs(shares.mean(0) - base).max() < 0.02 * base.max()
+    assert np.sum(shares**2, 1).mean() == pytest.approx(np.sum(plain**2, 1).mean(), rel=0.03)
 
 
 def test_each_class_is_moved_along_its_own_directions():

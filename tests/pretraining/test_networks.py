@@ -8,6 +8,7 @@ from torch import nn
 import fedasym as fa
 from fedasym.pretraining import FEATURES, RECIPES, NetworkRecipe
 from fedasym.pretraining.networks import (
+    ANGLE,
     PADDING,
     Reader,
     Source,
@@ -169,3 +170,33 @@ def test_flips_mirror_about_half_of_the_images():
     same = (result == pictures).all((1, 2, 3))
     assert torch.equal(result[~same], pictures[~same].flip(-1))
     assert 150 < int(same.sum()) < 250
+
+
+def test_variants_are_drawn_anew_for_every_image():
+    pictures = torch.randn(6, 3, 32, 32)
+    with torch.random.fork_rng([]):
+        torch.manual_seed(1)
+        result = augment(pictures, ("crop", "rotation"))
+        torch.manual_seed(1)
+        angles = (2 * torch.rand(6) - 1) * torch.pi * ANGLE / 180
+        shifts = torch.randint(0, 2 * PADDING + 1, (2, 6))
+    assert angles.unique().numel() == 6
+    for number, picture in enumerate(pictures):
+        turned = rotate(picture[None], angles[number : number + 1])
+        down, right = shifts[:, number].tolist()
+        padded = nn.functional.pad(turned[0], (PADDING,) * 4)
+        assert torch.equal(result[number], padded[:, down : down + 32, right : right + 32])
+
+
+@pytest.mark.parametrize(
+    ("name", "federation"), [("digits", images()), ("shakespeare", sentences())]
+)
+def test_batches_of_rows_that_a_device_keeps_are_the_same(name, federation):
+    rows = np.flatnonzero(federation.split == 0)[::-1].copy()
+    read = Source(federation, reader_for(name, federation), rows, CPU)
+    kept = Source(federation, read.reader, rows, CPU)
+    kept.kept = kept.move()  # as on an accelerator
+    for one, other in zip(read.batches(7), kept.batches(7), strict=True):
+        assert np.array_equal(one[0], other[0])
+        assert torch.equal(one[1], other[1])
+        assert torch.equal(one[2], other[2])

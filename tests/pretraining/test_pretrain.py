@@ -4,6 +4,7 @@ import json
 import os
 import signal
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -32,6 +33,33 @@ def test_a_cnn_learns_images_and_an_lstm_sentences(tmp_path):
         assert result.test > 0.9, name
         assert [set(each) for each in result.epochs] == [{"loss", "validation", "seconds"}] * 4
         assert f"test {result.test:.4f}" in str(result)
+
+
+def test_variants_of_images_are_what_is_learnt(tmp_path):
+    federation, recipe = images(2, 10), RECIPES["digits"].changed(epochs=1, batch=16)
+    first, second = (
+        fa.pretraining.pretrain(
+            "digits", federation, recipe=recipe.changed(augmentation=ways), into=tmp_path / where
+        ).path
+        for ways, where in (((), "plain"), (("crop",), "cropped"))
+    )
+    one, other = load_file(first), load_file(second)
+    assert any(not torch.equal(one[name], other[name]) for name in one)
+
+
+def test_a_thread_learns_the_same(mine, tmp_path):
+    """Where Ctrl-C is somebody else's."""
+    done = []
+
+    def learn(into):
+        done.append(fa.pretraining.pretrain("mine", vectors(), recipe=MY, into=into).path)
+
+    thread = threading.Thread(target=learn, args=[tmp_path / "thread"])
+    thread.start()
+    thread.join()
+    learn(tmp_path / "main")
+    one, other = map(load_file, done)
+    assert all(torch.equal(one[name], other[name]) for name in other)
 
 
 def test_it_is_stochastic_gradient_descent(mine, tmp_path):

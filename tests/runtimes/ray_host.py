@@ -29,8 +29,8 @@ STORE = 80 * 2**20  # bytes; the least that Ray takes is 75 MiB
 def main(folder: str, program: str) -> None:
     sys.executable = program  # what Ray starts Python with
     os.environ.update(
-        QUIET | {"RAY_TMPDIR": folder}
-    )  # it writes the cluster's address there, and expects the folder
+        QUIET | {"RAY_TMPDIR": folder, "XDG_CACHE_HOME": os.path.join(folder, "cache")}
+    )  # it writes the cluster's address there, and expects the folder; workers keep copies there
     os.makedirs(os.path.join(folder, "ray"), exist_ok=True)
     os.chdir(folder)
     from ray.cluster_utils import Cluster

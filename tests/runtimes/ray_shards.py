@@ -61,12 +61,11 @@ def disturb(name: str, events: dict[int, Callable[[], None]]) -> None:
 
 
 def advise(advised: str, on: Ray) -> None:
-    """Advice, in which the second pass over the shards loses a worker."""
+    """Advice on shards behind a URL, in which the second pass over them loses a worker."""
     disturb("map", {1: kill_worker})
     heard: list[str] = []
-    advice = fa.advise(
-        fa.Federation.open(advised), on=on, progress=lambda _, text: heard.append(str(text))
-    )
+    opened = fa.Federation.open(Path(advised).absolute().as_uri())
+    advice = fa.advise(opened, on=on, progress=lambda _, text: heard.append(str(text)))
     Path(f"{advised}.txt").write_text("\n".join([str(advice), *heard]))
 
 

@@ -19,13 +19,17 @@ import signal
 import socket
 import sys
 import threading
-import traceback
 from contextlib import suppress
 from importlib import import_module
 from pathlib import Path
 from typing import Any, NoReturn
 
 from fedasym import cli
+
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from warm import status_of
+
+sys.path.pop(0)
 
 IMPORTED = (
     "fedasym.cli.experiments",
@@ -130,24 +134,12 @@ def run(words: list[str]) -> int:
     if words[0] == "-u":
         words = words[1:]
     os.execvp = go_on
-    try:
-        if words[0] == "-m":
-            sys.argv = words[1:]
-            runpy.run_module(words[1], run_name="__main__", alter_sys=True)
-        else:
-            sys.argv = words
-            sys.path.insert(0, os.path.dirname(words[0]))
-            runpy.run_path(words[0], run_name="__main__")
-        code = 0
-    except SystemExit as ended:
-        code = ended.code if isinstance(ended.code, int) else int(ended.code is not None)
-    except BaseException:
-        traceback.print_exc()
-        code = 1
-    with suppress(OSError, ValueError):
-        sys.stdout.flush()
-        sys.stderr.flush()
-    return code
+    if words[0] == "-m":
+        sys.argv = words[1:]
+        return status_of(lambda: runpy.run_module(words[1], run_name="__main__", alter_sys=True))
+    sys.argv = words
+    sys.path.insert(0, os.path.dirname(words[0]))
+    return status_of(lambda: runpy.run_path(words[0], run_name="__main__"))
 
 
 def go_on(file: str, args: list[str]) -> Any:

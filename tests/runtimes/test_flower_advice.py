@@ -318,3 +318,97 @@ def test_an_owner_s_list_of_algorithms_has_advice_too(tmp_path):
     for node in grid.nodes.values():
         node["allow-algorithms"] = "rtfa,advise"
     Advisor(grid, grid.config).meet()
+
+
+def changed(reply, **told):
+    """A reply with other words (functions of the ones that were sent), or other arrays."""
+    words = next(iter(reply.content.config_records.values()), {})
+    for name, change in told.items():
+        arrays = reply.content.array_records["arrays"]
+        if name in arrays:
+            arrays[name] = Array(change(arrays[name].numpy()))
+        elif name in words:
+            words[name] = change(words[name])
+        elif name == "numbers":  # of the first client
+            key = next(iter(words))
+            words[key] = change(words[key])
+        else:
+            key = next(key for key in arrays if key.endswith(f".{name}"))
+            arrays[key] = Array(change(arrays[key].numpy()))
+    return reply
+
+
+@pytest.mark.parametrize(
+    ("lie", "says"),
+    [
+        ({"clients": lambda known: known[:1] * len(known)}, "its clients must be hashes"),
+        ({"clients": lambda known: ["ann", *known[1:]]}, "its clients must be hashes"),
+        ({"samples": lambda sizes: [0, *sizes[1:]]}, "its samples are"),
+        ({"samples": lambda sizes: sizes[1:]}, "its samples are"),
+        ({"power": lambda power: -power}, "sums of squares must be one number of at least 0"),
+        ({"power": lambda power: power[None]}, "sums of squares must be one number of at least 0"),
+        ({"classes": lambda _: -1}, "its classes are -1"),
+        ({"power": lambda power: power[1:]}, "it has 5 features and 0 classes, and the others 6"),
+        (
+            {"clients": lambda known: known[1:], "samples": lambda n: n[1:], "again": True},
+            "another",
+        ),
+    ],
+)
+def test_a_node_that_introduces_itself_badly_is_left_out(lie, says, tmp_path):
+    grid = seated(regression(9, 8, 6), tmp_path, timeout=0.1)
+    lie = dict(lie)
+    if lie.pop("again", False):  # as another node does
+        lie, says = {}, "is on another node too"
+        grid.nodes[12] = dict(grid.nodes[11])
+    grid.spoil = lambda node, reply: changed(reply, **lie) if node == 12 else reply
+    with pytest.raises(InvalidInput, match=f"node 12: .*{says}"):
+        Advisor(grid, grid.config).meet()
+
+
+@pytest.mark.parametrize(
+    ("classes", "lie", "says"),
+    [
+        (0, {"power": np.negative}, "has squares below 0"),
+        (0, {"numbers": lambda numbers: [*numbers[1:], float("nan")]}, "has the numbers"),
+        (3, {"power": lambda power: np.ones((50, 2))}, "has axes of shape"),
+        (3, {"raw": lambda raw: raw - 1e9}, "has squares below 0"),
+        (3, {"numbers": lambda numbers: numbers[1:]}, "has the numbers"),
+        (3, {"counts": lambda counts: counts + 1}, "has counts or shares that cannot be"),
+    ],
+)
+def test_summaries_that_cannot_be_are_left_out(classes, lie, says, tmp_path, caplog, quick):
+    whole = (
+        regression(12, 8, 5)
+        if classes == 0
+        else federation(sizes=((9, 2, 2),) * 15, classes=classes)
+    )
+    grid = seated(whole, tmp_path)
+
+    def spoil(node, reply):
+        told = reply.metadata.message_type.endswith("tell")
+        return changed(reply, **lie) if told and node == 12 else reply
+
+    grid.spoil = spoil
+    with caplog.at_level(logging.INFO, logger="flwr"):
+        logging.getLogger("flwr").propagate = True
+        left = len(Advisor(grid, grid.config).advise())
+    assert "Node 12 is left out: client " in caplog.text
+    assert says in caplog.text
+    assert left == len(whole.clients) - len(whole.clients[1::3])
+
+
+def test_advice_needs_features_and_statistics_with_noise_numbers(tmp_path):
+    whole = regression(9, 8, 6)
+    grid = seated(replace(whole, features=0 * whole.features), tmp_path)
+    advisor = Advisor(grid, grid.config)
+    advisor.meet()
+    with pytest.raises(InvalidInput, match="all features are 0 on every node"):
+        advisor.summaries()
+    classes = federation(sizes=((9, 2, 2),) * 7, classes=3)
+    (tmp_path / "classes").mkdir()
+    grid = seated(classes, tmp_path / "classes", statistics_epsilon=50.0)
+    advisor = Advisor(grid, grid.config)
+    advisor.meet()
+    with pytest.raises(InvalidInput, match="statistics-epsilon is for labels that are numbers"):
+        advisor.noised_sums(advisor.budget)

@@ -32,7 +32,6 @@ from fedasym.training.twin import TwinClient, local_work
 
 from .flower_federation import Federation, Process, node_keys, wait_until
 
-pytestmark = pytest.mark.xdist_group("processes")
 MARK = "XMARKx"  # in words that must not leave a node
 
 NODES = ("north", "south", "east")

@@ -522,6 +522,23 @@ def test_a_digest_is_of_the_apps_files_whoever_packs_them(tmp_path, capsys):
     assert digest_app(app) != digest
 
 
+def test_what_is_no_app_has_no_digest(tmp_path, monkeypatch):
+    with pytest.raises(fa.InvalidInput, match=r"it has no pyproject\.toml"):
+        digest_app(tmp_path)
+    app = write_app("rtfa", tmp_path / "my-app")
+    broken = io.BytesIO()
+    with zipfile.ZipFile(broken, "w") as archive:
+        archive.writestr("pyproject.toml", "[tool")
+    with pytest.raises(fa.InvalidInput, match=r"pyproject\.toml is not that of an app"):
+        digest_archive(broken.getvalue())
+    (app / "pyproject.toml").write_text("[tool]")
+    with pytest.raises(fa.InvalidInput, match="Flower does not take it"):
+        digest_app(app)
+    monkeypatch.setattr("fedasym.deploy.flower.MOST_UNPACKED", 100)
+    with pytest.raises(fa.InvalidInput, match="unpacks to more than 100 bytes"):
+        digest_archive(packed_app(write_app("rtfa", tmp_path / "another")))
+
+
 def test_an_app_is_admitted_by_its_digest_name_and_hash(tmp_path):
     app = write_app("rtfa", tmp_path / "my-app")
     content = packed_app(app)
@@ -553,6 +570,7 @@ def test_a_node_without_listed_apps_or_data_does_not_start(tmp_path):
         ('data-path = "north.csv"', "apps lists no digest"),
         ('apps = ["sha256:0"]', "data-path is missing"),
         ("apps = 3", "apps is 3: give names in a list"),
+        ("apps = [3]", r"apps is \[3\]: give names in a list"),
         ("apps", "this is not TOML"),
     ):
         policy.write_text(text)

@@ -17,7 +17,14 @@ from tests.command import fedasym
 
 import fedasym as fa
 from fedasym.algorithms import TRAINED
-from fedasym.deploy.flower import ADVISE, RunConfiguration, default_config, write_app
+from fedasym.deploy.flower import (
+    ADVISE,
+    RunConfiguration,
+    advise_nodes,
+    default_config,
+    read_rules,
+    write_app,
+)
 from fedasym.deploy.flower.grid import try_app
 from fedasym.deploy.flower.messages import Change, shorten_changes
 from fedasym.deploy.flower.nodes import head_file, heads_folder
@@ -202,6 +209,42 @@ def test_a_folder_that_no_app_fits_is_refused(tmp_path):
         write_app("rtfa", tmp_path / "file")
     with pytest.raises(fa.InvalidInput, match="it cannot be written"):
         write_app("rtfa", tmp_path / "file" / "app")
+    with pytest.raises(fa.InvalidInput, match=r"epsilon is 4\.0, which is for training"):
+        write_app("advise", tmp_path / "advice", {"epsilon": 4.0})
+
+
+def test_algorithms_without_a_file_that_nodes_can_have_are_refused(tmp_path, monkeypatch):
+    class Here(fa.algorithms.Average):
+        """In a function, where no other process finds it."""
+
+    here = fa.Algorithm("here", Here(), fa.algorithms.Keep())
+    with pytest.raises(fa.InvalidInput, match="here, whose code is in no module of its own"):
+        write_app(here, tmp_path / "app")
+    with pytest.raises(fa.InvalidInput, match=r"there is no file .*nowhere\.py"):
+        write_app(f"{tmp_path}/nowhere.py:mine", tmp_path / "app")
+    (tmp_path / "json.py").write_text("mine = 1")
+    with pytest.raises(fa.InvalidInput, match="a module json is imported already"):
+        write_app(f"{tmp_path}/json.py:mine", tmp_path / "app")
+
+
+def test_rules_for_the_columns_are_text():
+    for name in ("label", "features", "roles"):
+        with pytest.raises(fa.InvalidInput, match=f"{name} is 3: give text"):
+            read_rules({name: 3})
+    assert read_rules({})["features"] is None
+
+
+def test_a_federation_that_does_not_run_the_advisor_is_told(monkeypatch):
+    asked = []
+
+    def run(words, check):
+        asked.append(words)
+        return subprocess.CompletedProcess(words, len(asked))
+
+    monkeypatch.setattr("subprocess.run", run)
+    with pytest.raises(fa.InvalidInput, match="flwr run failed"):
+        advise_nodes("ours", {"min-nodes": 3})
+    assert asked[0][3:] == ["ours", "--stream", "--run-config", "min-nodes=3"]
 
 
 def test_writing_an_app_needs_no_flower_and_the_command_names_the_extra(tmp_path):
@@ -268,6 +311,20 @@ def test_where_a_nodes_samples_are_is_its_own_business(tmp_path):
         load_clients(part | {"partition-id": 2}, told)
     assert heads_folder({"data-path": str(file)}) == tmp_path / "north.heads"
     assert heads_folder({"data-path": str(file), "heads-path": "/srv/heads"}) == Path("/srv/heads")
+
+
+def test_how_a_nodes_table_was_saved_is_its_own_business(tmp_path):
+    table = "client;Größe;label\n" + "José;1,5;0\nJosé;2,5;1\nAnn;3,5;1\n" * 4
+    run = {"classes": "2", "features": "Größe"}
+    saved = {}
+    for code in ("cp1252", "utf-8"):
+        file = tmp_path / f"{code}.csv"
+        file.write_bytes(table.encode(code))
+        saved[code] = {"data-path": str(file), "allow-features": "Größe"}
+    old = saved["cp1252"]
+    assert load_clients(old | {"encoding": "cp1252"}, run) == load_clients(saved["utf-8"], run)
+    with pytest.raises(fa.InvalidInput, match="encoding="):  # a run does not say how nodes save
+        load_clients(old, run | {"encoding": "cp1252"})
 
 
 def test_names_of_clients_are_safe_names_of_files(tmp_path):

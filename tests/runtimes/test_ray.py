@@ -44,7 +44,6 @@ from .ray_processes import LOOPBACK, at_work, ended, inside, listening, wait_unt
 from .ray_warm import write_program
 
 pytestmark = [
-    pytest.mark.xdist_group("processes"),
     pytest.mark.skipif(
         not sys.platform.startswith("linux"), reason="processes are looked for in /proc"
     ),

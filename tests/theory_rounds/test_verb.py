@@ -3,6 +3,7 @@ command.
 """
 
 import json
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -318,6 +319,63 @@ def test_own_stages_bring_their_filter():
         assert np.all(np.diff(fa.rounds(WORLD, name, rounds=50, cohort=10**9).shared_error) < 0)
 
 
+class Smaller(fa.algorithms.ServerStage):
+    """A step in equal parts, which a penalty towards the shared model may shorten."""
+
+    parts: int = fa.algorithms.setting(1, least=1)
+    penalty: float = fa.algorithms.setting(0.0, least=0)
+
+    def step(self, w, start, gradient, rate):
+        def part(v):
+            return v - rate / self.parts * (gradient(v) + self.penalty * (v - start))
+
+        return gradient.repeat(self.parts, part, w) + gradient.common(w)
+
+
+def own(**settings):
+    return fa.Algorithm("own", Smaller(**settings), fa.algorithms.Keep())
+
+
+def test_steps_in_parts_are_more_steps():
+    told = {"rounds": 3, "cohort": 20, "clients": 100}
+    parts = fa.rounds(WORLD, own(parts=4), **told, local_steps=5, server_step=0.4).final
+    steps = fa.rounds(WORLD, "fedavg", **told, local_steps=20, server_step=0.1).final
+    assert parts == pytest.approx(float(steps), rel=1e-9)
+    clipped = {"dimension": 50, "privacy": fa.Privacy(noise_multiplier=1.0, quantile=0.5)}
+    nearly = fa.rounds(WORLD, own(penalty=1e-9), **told, **clipped).final
+    assert nearly == pytest.approx(float(fa.rounds(WORLD, "fedavg", **told, **clipped).final), 1e-6)
+
+
+def test_steps_that_count_themselves_are_the_same_steps():
+    class Counted(fa.algorithms.ServerStage):
+        def init(self, w):
+            return 0 * w
+
+        def step(self, w, start, gradient, rate, state):
+            return w - rate * gradient(w), state + 1
+
+    counted = fa.Algorithm("own", Counted(), fa.algorithms.Keep())
+    paths = [fa.rounds(WORLD, each, rounds=3, cohort=20).loss for each in (counted, "fedavg")]
+    np.testing.assert_allclose(*paths, rtol=1e-9)
+
+
+def test_steps_that_no_formula_covers_are_refused():
+    class Cubed(fa.algorithms.ServerStage):
+        def step(self, w, start, gradient, rate):
+            return w - rate * gradient(w) ** 3
+
+    class Weighed(fa.algorithms.ServerStage):
+        def weight(self, x):
+            return 1 / (1 + x)
+
+    with pytest.raises(fa.NoFormula, match="Cubed is not linear in the model"):
+        fa.rounds(WORLD, fa.Algorithm("own", Cubed(), fa.algorithms.Keep()))
+    with pytest.raises(fa.NoFormula, match="its server stage has no step"):
+        fa.rounds(WORLD, fa.Algorithm("own", Weighed(), fa.algorithms.Keep()))
+    with pytest.raises(fa.InvalidInput, match=r"server_step is 3: local steps of Smaller diverge"):
+        fa.rounds(WORLD, own(penalty=0.1), server_step=3, local_steps=20)
+
+
 def test_the_servers_update_is_that_of_the_stage():
     class Halved(fa.algorithms.Average):
         def update(self, w, change):
@@ -359,6 +417,9 @@ def test_the_servers_update_is_that_of_the_stage():
         ({"clients": 20, "privacy": fa.Privacy(epsilon=1)}, "dimension"),
         ({"privacy": 3}, "privacy"),
         ({"max_bytes": 10}, "dimension"),
+        ({"max_bytes": 0, "dimension": 10}, "max_bytes is 0"),
+        ({"evaluated": []}, "evaluated is"),
+        ({"evaluated": [0.5]}, "evaluated is"),
         ({"evaluated": [500]}, "evaluated"),
         ({"clients": 2, "cohort": 1}, "fewer samples than unknowns"),
         ({"local_steps": [1, 2], "cohort": [1, 2, 3]}, "broadcast"),
@@ -372,6 +433,8 @@ def test_refusals_name_what_is_wrong(arguments, field):
 def test_worlds_without_a_start_or_with_classes_are_refused():
     with pytest.raises(fa.InvalidInput, match="give norm"):
         fa.rounds(fa.Population(radius=1, noise=0.5, aspect=2))
+    with pytest.raises(fa.InvalidInput, match="norm is shorter than the radius"):
+        fa.rounds(fa.Population(radius=3, noise=0.5, aspect=2, norm=2))
     with pytest.raises(fa.InvalidInput, match="squared loss alone"):
         fa.rounds(fa.ClassPopulation(radius=1, centre=1, aspect=2))
 
@@ -381,6 +444,12 @@ def test_results_print_table_and_draw_themselves(tmp_path):
     assert "however many rounds" in str(path)
     assert path.frame().height == path.rounds.size
     assert json.loads(path.to_json())["rounds"][-1] == 30
+    with pytest.raises(fa.InvalidInput, match=r"give dimension to fa.rounds"):
+        _ = path.bytes_per_round
+    with pytest.raises(fa.InvalidInput, match="target is -1"):
+        path.rounds_to(-1)
+    ends = fa.rounds(WORLD, "rtfa", rounds=[2, 3])
+    assert [row["round"] for row in ends.table()] == [0, 1, 2, 0, 1, 2, 3]
     grid = fa.rounds(
         WORLD, "rtfa", rounds=30, local_steps=np.array([1, 5, 20])[:, None], cohort=[5, 50]
     )
@@ -489,5 +558,32 @@ def test_privacy_costs_are_drawn_and_commanded(costs, tmp_path):
 def test_privacy_costs_refuse_what_they_cannot_say():
     with pytest.raises(fa.InvalidInput, match="cohort is 60: it must be at most clients, 50"):
         fa.privacy_costs(WORLD, dimension=10, clients=50, cohort=60, rounds=2)
+    told = {"dimension": 10, "clients": 50, "epsilon": 1, "rounds": 2}
     with pytest.raises(fa.InvalidInput, match="margin is 2"):
-        fa.privacy_costs(WORLD, dimension=10, clients=50, epsilon=1, rounds=2, margin=2)
+        fa.privacy_costs(WORLD, **told, margin=2)
+    with pytest.raises(fa.InvalidInput, match="clients is infinite"):
+        fa.privacy_costs(WORLD, **told | {"clients": np.inf})
+    with pytest.raises(fa.InvalidInput, match="the population holds arrays"):
+        fa.privacy_costs(replace(WORLD, radius=[1, 2]), **told)
+    with pytest.raises(fa.InvalidInput, match="give norm"):
+        fa.privacy_costs(replace(WORLD, norm=None), **told)
+
+
+def test_privacy_costs_where_sharing_always_pays_and_where_it_never_does():
+    many = {"dimension": 200, "epsilon": 8, "clients": 3000, "cohort": 2500, "rounds": 4}
+    always = fa.privacy_costs(WORLD, "fedavg", **many)
+    assert always.pays.tolist() == [2500]  # the least of which such cohorts are drawn
+    assert "!" not in str(always)
+    # fewer unknowns than samples: fine-tuning ends at each client's own least squares anyway
+    few = fa.Population(radius=1, noise=0.5, aspect=0.5, norm=2)
+    never = fa.privacy_costs(few, "ftfa", dimension=200, epsilon=1, clients=100, rounds=4)
+    assert never.pays.tolist() == [np.inf]
+    assert never.radius.ravel() == pytest.approx(1, rel=1e-6)
+
+
+def test_a_far_optimum_that_privacy_hides_costs_many_radii():
+    """With hardly any budget the shared model stays at zero, and the loss is its distance."""
+    far = fa.Population(radius=0.1, noise=0.5, aspect=2, norm=10)
+    costs = fa.privacy_costs(far, "fedavg", dimension=1000, epsilon=0.01, clients=100, rounds=4)
+    assert costs.loss.ravel() == pytest.approx(100, rel=1e-2)
+    assert costs.radius.ravel() == pytest.approx(10, rel=1e-2)

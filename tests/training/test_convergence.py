@@ -14,6 +14,7 @@ from fedasym.training.convergence import (
     column_sizes,
     columns_out_of_scale,
     curvature,
+    largest_eigenvalue,
     stable_grids,
     stable_step,
 )
@@ -137,6 +138,16 @@ def test_the_curvature_is_that_of_the_worst_client(clients):
         each.append(np.linalg.eigvalsh(X.T @ X / 14)[-1])
     assert curvature(clients, True, 32) == pytest.approx(max(each))
     assert curvature(clients, True, 4) > curvature(clients, True, 32)  # batches are noisy
+
+
+def test_the_curvature_of_many_features_is_found_by_power_iterations():
+    rng = np.random.default_rng(0)
+    X = rng.standard_normal((310, 320)) * np.linspace(0.2, 3, 320)
+    exact = np.linalg.svd(X, compute_uv=False)[0] ** 2 / 310
+    assert largest_eigenvalue(X) == pytest.approx(exact, rel=0.05)
+    assert largest_eigenvalue(X[:200]) == pytest.approx(
+        np.linalg.svd(X[:200], compute_uv=False)[0] ** 2 / 200, rel=1e-12
+    )
 
 
 def test_grids_of_steps_are_relative_to_the_stable_one(clients):

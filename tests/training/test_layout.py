@@ -11,8 +11,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fedasym.training import plans
+from fedasym.training.evaluation import parts
 from fedasym.training.plans import cheaper_form, count_fitting, default_device, groups, round_width
-from fedasym.training.runner import parts
 
 
 def padded(members, sizes):

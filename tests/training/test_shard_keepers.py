@@ -5,8 +5,12 @@ numbers of one process to rounding. Without a cluster: the crew is in this proce
 from __future__ import annotations
 
 import pickle
-from collections.abc import Callable, Iterator, Mapping
+import shutil
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
+from itertools import count
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -18,8 +22,10 @@ from tests.training.test_disk import COUNTED, alike
 import fedasym as fa
 from fedasym.advisor import class_estimates
 from fedasym.core import __version__
+from fedasym.core.runtime import replace_file
 from fedasym.data import shards
-from fedasym.data.shards import share_out
+from fedasym.data.shards import deal_out, share_out
+from fedasym.deploy import list_readable
 from fedasym.deploy.shards import ShardKeeper, ShardKeepers, ShardWorker
 from fedasym.experiments.execution import complete_run
 from fedasym.experiments.fields import record_data
@@ -142,6 +148,40 @@ def test_bits_do_not_depend_on_who_keeps_what_and_are_nearly_those_of_one_proces
     same(one, seven)
 
 
+class NodesCrew(HereCrew):
+    """Keepers each of which sees the shards of its node alone."""
+
+    def __init__(self, opened: shards.ShardedFederation, nodes: Sequence[Path]) -> None:
+        super().__init__(opened, len(nodes))
+        self.keepers = [HereKeeper(str(node), *self.told[1:]) for node in nodes]
+        names = [shard.path.name for shard in opened.shards]
+        held = [{*list_readable(str(node), names)} for node in nodes]
+        self.runs = deal_out([shard.samples for shard in opened.shards], held)
+
+
+@pytest.mark.usefixtures("_light")
+def test_each_node_reads_its_own_shards_and_the_driver_none(folders, tmp_path):
+    """The driver sees the index alone; the numbers are those of whoever sees all shards."""
+    _, folder = folders[3]
+    spread = {"driver": [], "one": [0, 3, 4], "two": [1, 2, 4, 6], "three": [5, 6]}
+    for name, mine in spread.items():
+        (tmp_path / name).mkdir()
+        for file in ("federation.json", "clients.parquet"):
+            shutil.copy(folder / file, tmp_path / name)
+        for number in mine:
+            shutil.copy(folder / f"shard-{number:05d}.safetensors", tmp_path / name)
+    opened = fa.Federation.open(tmp_path / "driver")
+    crew = NodesCrew(opened, [tmp_path / name for name in spread if name != "driver"])
+    assert sorted(shard for run in crew.runs for shard in run) == [*range(7)]
+    told = SMALL | {"server_step": None, "local_step": None}
+    kept = ShardKeepers(opened, crew).federation
+    same(fa.train("ditto", kept, **told), fa.train("ditto", kept_by(folder, 1), **told))
+    same_samples = fa.Federation.open(folder).take(range(7))
+    assert np.array_equal(kept.take(range(7)).features, same_samples.features)
+    with pytest.raises(fa.InvalidInput, match=r"\(7 of 7 shards are not on this machine\)"):
+        fa.train("ditto", opened, **told)
+
+
 @pytest.mark.usefixtures("_light")
 def test_a_grid_with_seeds_corrections_privacy_and_double_precision(folders):
     whole, folder = folders[3]
@@ -170,7 +210,10 @@ def test_sums_over_all_clients_are_sums_over_shards(folders):
 
 @pytest.mark.usefixtures("_light")
 def test_a_run_goes_on_from_the_state_that_was_kept(folders, tmp_path, monkeypatch):
-    """Cut off in the last of its rounds, and with damaged states: the same numbers."""
+    """Cut off in the last of its rounds, and with damaged states: the same numbers.
+
+    First in a tuning run, which is tested after its last round alone, then in a trial.
+    """
     monkeypatch.setattr(storage, "EVERY", 0.0)
     opened = fa.Federation.open(folders[3][1])
     tried = fa.Experiment(
@@ -190,19 +233,21 @@ def test_a_run_goes_on_from_the_state_that_was_kept(folders, tmp_path, monkeypat
 
     class Cut(HereCrew):
         asked = 0
+        last = 6
 
         def gather(self, *told: Any) -> dict[int, Any]:
             self.asked += 1
-            if self.asked == 6:
+            if self.asked == self.last:
                 raise RuntimeError("the power is cut")
             return super().gather(*told)
 
     run("whole", HereCrew(opened, 2))
-    for damaged in (False, True):
-        name = f"cut {damaged}"
+    for last, damaged in ((6, "*"), (24, ""), (24, "*.*.*")):
+        name = f"cut at {last}, damaged {len(damaged)}"
+        monkeypatch.setattr(Cut, "last", last)
         with pytest.raises(RuntimeError, match="the power is cut"):
             run(name, Cut(opened, 2))
-        for file in (tmp_path / name / "states").iterdir() if damaged else ():
+        for file in (tmp_path / name / "states").glob(damaged) if damaged else ():
             file.write_bytes(flipped(file.read_bytes(), 200))
         folder = run(name, HereCrew(opened, 3))
         said = [each.text for each in folder.log() if each.event == RESUMED]
@@ -236,7 +281,7 @@ def test_a_node_that_sees_another_folder_or_none_says_so(folders, tmp_path):
         HereKeeper(opened.files.address, opened.digest, "0.0.1").map([asked], 0)
 
 
-def test_sums_are_of_some_clients_and_their_samples_come_in_any_order(folders):
+def test_sums_are_of_some_clients_and_their_samples_come_in_any_order(folders, monkeypatch):
     whole, folder = folders[3]
     kept = kept_by(folder, 3, 1)
     places = np.array([0, 1, 5])
@@ -244,11 +289,13 @@ def test_sums_are_of_some_clients_and_their_samples_come_in_any_order(folders):
     assert shards.sum_blocks(kept, len, places=places) == 3
     assert shards.sum_blocks(kept, len) == len(whole)
     kept.keepers.crew.deaths = 1
-    wanted = [6, 0, 3]
-    some, same_ones = kept.take(wanted), whole.take(wanted)
-    for name in ("features", "labels", "split", "owner"):
-        assert np.array_equal(getattr(some, name), getattr(same_ones, name)), name
-    assert some.clients == same_ones.clients
+    wanted = [6, 0, 3, 2]
+    for together in (2**26, 100, 1):  # bytes
+        monkeypatch.setattr("fedasym.deploy.shards.DELIVERED", together)
+        some, same_ones = kept.take(wanted), whole.take(wanted)
+        for name in ("features", "labels", "split", "owner"):
+            assert np.array_equal(getattr(some, name), getattr(same_ones, name)), name
+        assert some.clients == same_ones.clients
 
 
 def draw_advised(kind: str) -> fa.Federation:
@@ -338,3 +385,41 @@ def test_progress_hears_of_shards_and_of_the_lost(tmp_path):
     assert "its shards are looked at again" in [text for _, text in heard]
     assert heard.count((0.0, "looked at 1 of 6 shards")) >= 3  # passes
     assert all(0 <= share < 1 for share, _ in heard)
+
+
+@pytest.mark.usefixtures("_light")
+def test_a_full_disk_of_the_driver_is_told_and_the_run_goes_on(folders, tmp_path, monkeypatch):
+    monkeypatch.setattr(storage, "EVERY", 0.0)
+    opened = fa.Federation.open(folders[3][1])
+    tried = fa.Experiment(
+        name="full",
+        algorithms=["ftfa"],
+        settings={**SMALL, "rounds": 6},
+        grid={"server_step": [0.1]},
+        trials={"seeds": 1},
+    )
+    record = record_data(opened, ())
+
+    def run(name: str) -> RunFolder:
+        keepers = ShardKeepers(opened, HereCrew(opened, 2))
+        place = RunFolder.prepare(tmp_path / name, tried, record)
+        complete_run(tried, ShardWorker(keepers, keepers.federation, record, place, None))
+        return place
+
+    run("whole")
+    kept = count()
+
+    @contextmanager
+    def full(path: Path) -> Iterator[Path]:
+        if path.parent.name == "states" and next(kept) == 4:
+            yield Path("/dev/full")
+        with replace_file(path) as fresh:
+            yield fresh
+
+    with monkeypatch.context() as patched:
+        patched.setattr("fedasym.experiments.folder.replace_file", full)
+        with pytest.raises(fa.InvalidInput, match=r"states.*cannot be written: No space left"):
+            run("full")
+    place = run("full")
+    assert [each.event for each in place.log()].count(RESUMED) == 1
+    same_bits(tmp_path / "full", tmp_path / "whole")

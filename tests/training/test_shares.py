@@ -1,5 +1,7 @@
 """Class shares: Bayes' rule, the plain twin, what is compiled, files, and what is refused."""
 
+import json
+
 import numpy as np
 import pytest
 
@@ -172,6 +174,11 @@ def test_a_decomposition_prints_and_is_drawn(shifts, tmp_path):
     assert "are label shift (knowing which classes a client has)" in str(found)
     assert [row["algorithm"] for row in found.table()] == ["ftfa", "fedavg_share"]
     assert found.plot(tmp_path / "parts.png").stat().st_size > 0
+    held = json.loads(found.to_json())
+    assert [row["algorithm"] for row in held["gains"]] == ["ftfa", "fedavg_share"]
+    assert held["gains"][0]["gain"] == found["ftfa"].record()["gain"]
+    with pytest.raises(KeyError, match="rtfa"):
+        found["rtfa"]
     with pytest.raises(fa.InvalidInput, match="no run has personal models"):
         fa.train("fedavg", shifts["none"][0].federation, **TRAINED).decompose()
     saved = fa.History.load(shifts["none"][0].save(tmp_path / "run.safetensors"))

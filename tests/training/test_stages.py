@@ -5,6 +5,7 @@ or is refused.
 from dataclasses import replace
 from typing import Any
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
@@ -229,6 +230,18 @@ REFUSED = {
         "a model is given to a function of NumPy",
     ),
     "a product": (lambda self, w, start, gradient, rate: w * w, "a model is multiplied by a model"),
+    "a square": (lambda self, w, start, gradient, rate: w**2, "a model is raised to a power"),
+    "an inner product": (
+        lambda self, w, start, gradient, rate: w @ w,
+        "a model is multiplied by a model",
+    ),
+    "a number": (lambda self, w, start, gradient, rate: w * float(w), "a model is taken for a num"),
+    "a comparison": (lambda self, w, start, gradient, rate: w * (w > 0), "a model is compared"),
+    "an absolute value": (lambda self, w, start, gradient, rate: abs(w), "a model is given to abs"),
+    "a norm of JAX": (
+        lambda self, w, start, gradient, rate: w / jnp.linalg.norm(w),
+        r"a model is asked for \.dtype",
+    ),
     "an entry": (lambda self, w, start, gradient, rate: w - w[0], "a model is indexed"),
     "a method": (lambda self, w, start, gradient, rate: w.sum(), r"a model is asked for \.sum"),
     "a sum with a number": (
@@ -275,6 +288,14 @@ def test_stages_that_cannot_be_are_refused():
         fa.InvalidInput, match="the server stage of mine is the class Plain: give one of"
     ):
         fa.Algorithm("mine", Plain, Keep())
+    with pytest.raises(fa.InvalidInput, match=r"algorithm is a str: give an fa\.Algorithm"):
+        fa.algorithms.register("mine")
+    for name in ("", "my:own", " mine"):
+        with pytest.raises(fa.InvalidInput, match="it must be a word, without ':'"):
+            fa.algorithms.register(fa.Algorithm(name, Average(), Keep()))
+    lone = server(lambda self, w, start, gradient, rate, state: w, init=lambda self, w: 0 * w)
+    with pytest.raises(fa.InvalidInput, match="it must return the model and the state"):
+        lone.advance((np.ones(2), np.zeros(2), lambda w: w, 0.1), np.zeros(2))
 
 
 def test_without_formulas_it_is_trained_not_predicted():

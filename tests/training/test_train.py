@@ -21,7 +21,7 @@ from fedasym.algorithms import (
     Nothing,
     Ridge,
 )
-from fedasym.training import plans, runner
+from fedasym.training import evaluation, plans
 from fedasym.training.settings import CODE, TEXT
 
 from .clients import DOUBLE, GRAM, RAGGED, SMALL, as_twin, federation, optimised, same, scores
@@ -194,7 +194,7 @@ VERY_RAGGED = (
 def test_groups_of_like_size_and_blocks_of_samples_are_the_same_clients(monkeypatch):
     monkeypatch.setattr(plans, "GROUPS", 3)
     monkeypatch.setattr(plans, "FEW", 0)
-    monkeypatch.setattr(runner, "BLOCK", 5 * 3 * 8)  # outputs of five samples at a time
+    monkeypatch.setattr(evaluation, "BLOCK", 5 * 3 * 8)  # outputs of five samples at a time
     clients = federation(VERY_RAGGED)
     assert len(plans.groups(clients.counts("train"))) > 1
     as_twin(fa.train("rtfa", clients, **DOUBLE), clients)

@@ -5,7 +5,7 @@ import pytest
 
 import fedasym as fa
 from fedasym.algorithms import Average, Interpolate
-from fedasym.training import plans, runner
+from fedasym.training import evaluation, plans
 from fedasym.training.programs import personalise
 from fedasym.training.settings import SETTINGS
 
@@ -93,8 +93,8 @@ def test_a_grid_is_its_single_runs_however_it_is_cut(monkeypatch, name):
     algorithms = ["ftfa", "pfedme"] if name in ("all at once", "one by one") else ["ftfa", "local"]
     with monkeypatch.context() as patch:
         patch.setattr(plans, "default_device", lambda: plans.Machine(together, memory, close))
-        patch.setattr(runner, "ROWS", planned)
-        patch.setattr(runner, "personalise", watched)
+        patch.setattr(evaluation, "ROWS", planned)
+        patch.setattr(evaluation, "personalise", watched)
         runs = fa.train(algorithms, clients, **GRAM, grid=GRID, seeds=SEEDS)
     assert [run.seed for run in runs] == SEEDS * (len(runs) // 2)
     assert len(runs) == 2 * sum({"ftfa": 6, "pfedme": 3, "local": 2}[each] for each in algorithms)
@@ -127,7 +127,7 @@ def test_sequences_side_by_side_in_many_groups_are_those_one_by_one(monkeypatch)
     monkeypatch.setattr(plans, "MANY", 6)
     monkeypatch.setattr(plans, "FEW", 0)
     monkeypatch.setattr(plans, "default_device", lambda: plans.Machine(True, 1e9, 1e9))
-    monkeypatch.setattr(runner, "personalise", watched)
+    monkeypatch.setattr(evaluation, "personalise", watched)
     for run, alone in zip(fa.train(["ftfa", "local"], clients, **told), plain, strict=True):
         same(run, alone, 1e-12)
     assert len(widths - {1}) > 1  # the shared model, as it is, takes no batch

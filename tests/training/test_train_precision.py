@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.training import runner
+from fedasym.training import evaluation
 from fedasym.training.programs import personalise
 
 from .clients import GRAM, federation, same
@@ -65,7 +65,7 @@ def test_a_shortened_product_is_asked_for_only_when_mixed(monkeypatch):
         asked.append(jax.config.jax_default_matmul_precision)
         return personalise(*arguments)
 
-    monkeypatch.setattr(runner, "personalise", watched)
+    monkeypatch.setattr(evaluation, "personalise", watched)
     before = jax.config.jax_default_matmul_precision
     for precision, expected in (("float32", "highest"), ("mixed", "default")):
         asked.clear()

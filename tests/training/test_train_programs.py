@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 import fedasym as fa
-from fedasym.training import runner
+from fedasym.training import evaluation, runner
 from fedasym.training.programs import advance, personalise
 
 from .clients import GRAM, RAGGED, SMALL, federation
@@ -33,7 +33,7 @@ def dry(monkeypatch):
         return np.zeros((len(shared), len(members), *asked_of, len(stops), 2, 2), shared.dtype)
 
     monkeypatch.setattr(runner, "advance", advancing)
-    monkeypatch.setattr(runner, "personalise", personalising)
+    monkeypatch.setattr(evaluation, "personalise", personalising)
     return asked
 
 

@@ -45,7 +45,7 @@ from fedasym.advisor.data import (
     Classes,
     ClientData,
     Coding,
-    map_clients,
+    map_parts,
     spread_places,
 )
 from fedasym.advisor.estimates import Estimates, draw_about
@@ -502,7 +502,7 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
     moments, probing = MomentRecorder(coding, shared), ProbeRecorder(coding, ratios)
     shifting = ShiftRecorder(coding, shared, counts.sum(0), holds)
     told = moments, probing, shifting
-    parts = map_clients(data, look_again, *told, places=places)
+    parts = map_parts(data, look_again, *told, places=places)
     own, probed, shifts, held = zip(*(record for part in parts for record in part), strict=True)
     probes = probing.finish(probed)
     energy = float(np.trace(shared.covariance))
@@ -571,7 +571,7 @@ def estimate_from_held(seen: ClassLook, work: float = LOOK_WORK) -> ClassMoments
     if fresh.data.dimension != data.dimension:
         return None
     moments = MomentRecorder(fresh.coding, shared)
-    parts = map_clients(fresh.data, look_at_moments, moments, places=affordable_places(fresh, work))
+    parts = map_parts(fresh.data, look_at_moments, moments, places=affordable_places(fresh, work))
     found = moments.finish([record for part in parts for record in part], sizes.astype(float))
     return replace(
         found,

@@ -31,7 +31,7 @@ import scipy.linalg
 import scipy.optimize
 from numpy.typing import NDArray
 
-from fedasym.advisor.data import Classes, ClientData, Coding, spread_places, sum_clients
+from fedasym.advisor.data import Classes, ClientData, Coding, spread_places, sum_parts
 from fedasym.core.numbers import Array
 from fedasym.exact.clients import RANK
 from fedasym.training.decomposition import GainParts, HeldScores, correct_shifts
@@ -93,7 +93,7 @@ class ClientView:
 
 
 @dataclass(frozen=True, eq=False)
-class ClassSums:
+class PooledSums:
     """Sums over some clients that the shared model follows from: S, the sum of G_j^2, X'Y, X'1."""
 
     S: Array
@@ -101,8 +101,8 @@ class ClassSums:
     cross: Array
     total: Array
 
-    def __add__(self, other: ClassSums) -> ClassSums:
-        return ClassSums(
+    def __add__(self, other: PooledSums) -> PooledSums:
+        return PooledSums(
             self.S + other.S,
             self.squares + other.squares,
             self.cross + other.cross,
@@ -110,7 +110,7 @@ class ClassSums:
         )
 
 
-def add_up_clients(data: ClientData, coding: Coding) -> ClassSums:
+def add_up_clients(data: ClientData, coding: Coding) -> PooledSums:
     """The sums over these clients."""
     d, outputs = data.dimension, 1 if coding.count == 2 else coding.count
     S, squares = np.zeros((d, d)), np.zeros((d, d))
@@ -121,14 +121,14 @@ def add_up_clients(data: ClientData, coding: Coding) -> ClassSums:
         squares += G @ G if len(X) >= d else X.T @ (X @ X.T) @ X
         cross += X.T @ coding.targets(codes)
         total += X.sum(0)
-    return ClassSums(S, squares, cross, total)
+    return PooledSums(S, squares, cross, total)
 
 
 def pool_classes(classes: Classes) -> tuple[Classes, SharedSums]:
     """One pass over the clients; dependent features come back as the directions they span."""
     data = classes.data
     d = data.dimension
-    sums: ClassSums = sum_clients(data, add_up_clients, classes.coding)
+    sums: PooledSums = sum_parts(data, add_up_clients, classes.coding)
     samples = int(data.sizes.sum())
     mean = sums.total / samples
     values, vectors = scipy.linalg.eigh(sums.S)

@@ -245,7 +245,7 @@ class ClientData:
         return (self.rows(place) for place in range(len(self.parts)))
 
 
-class Form(NamedTuple):
+class ReadingForm(NamedTuple):
     """What `ClientData` says of all clients, for those who read some of them."""
 
     live: NDArray[np.bool_]
@@ -262,13 +262,13 @@ class Form(NamedTuple):
 
 
 def form_and_call(
-    block: Federation, form: Form, function: Callable[..., Any], told: tuple[Any, ...]
+    block: Federation, form: ReadingForm, function: Callable[..., Any], told: tuple[Any, ...]
 ) -> Any:
     """What a function says of a block of clients in the form that it knows."""
     return function(form.read(block), *told)
 
 
-def map_clients(
+def map_parts(
     data: ClientData, function: Callable[..., Any], *told: Any, places: Any = None
 ) -> Iterator[Any]:
     """What a function of the module's level says of clients, of all or of those at some ascending
@@ -282,8 +282,8 @@ def map_clients(
     return map_blocks(*call_on_disk(data.parts, data, function, told), places=where)
 
 
-def sum_clients(data: ClientData, function: Callable[..., Any], *told: Any) -> Any:
-    """The sum of what `map_clients` gives of all clients, which nobody holds at once."""
+def sum_parts(data: ClientData, function: Callable[..., Any], *told: Any) -> Any:
+    """The sum of what `map_parts` gives of all clients, which nobody holds at once."""
     if not isinstance(data.parts, DiskParts):
         return function(data, *told)
     return sum_blocks(*call_on_disk(data.parts, data, function, told), places=data.parts.places)
@@ -293,7 +293,7 @@ def call_on_disk(
     parts: DiskParts, data: ClientData, function: Callable[..., Any], told: tuple[Any, ...]
 ) -> tuple[Any, ...]:
     """A federation, and what is called with each of its blocks."""
-    form = Form(data.live, data.basis, data.levelled, parts.swapped)
+    form = ReadingForm(data.live, data.basis, data.levelled, parts.swapped)
     return parts.federation, form_and_call, form, function, told
 
 

@@ -39,7 +39,7 @@ from fedasym.advisor.class_statistics import (
     probe_ratios,
     sample_axes,
 )
-from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding, map_clients
+from fedasym.advisor.data import LEAST_CLIENTS, Classes, ClientData, Coding, map_parts
 from fedasym.advisor.estimates import (
     LEAST_SHARE,
     Estimates,
@@ -216,7 +216,7 @@ def measure_client(X: Array, y: Array) -> tuple[Array, Array]:
     return np.array(values), pull
 
 
-def measure_clients(data: ClientData) -> list[tuple[Array, Array]]:
+def measure_each(data: ClientData) -> list[tuple[Array, Array]]:
     """The same of some clients."""
     return [measure_client(X, y) for X, y in data]
 
@@ -368,7 +368,7 @@ def play_noised_sums(
 ) -> NoisedSums:
     """Votes and sums of a federation on one machine; draw: standard normal noise of a shape."""
     vote_noise, sum_noise = split_budget(budget)
-    measured = [each for part in map_clients(data, measure_clients) for each in part]
+    measured = [each for part in map_parts(data, measure_each) for each in part]
     groups = [group_of(place) for place in range(len(measured))]
     votes = add_votes(measured)
     bounds = choose_bounds(votes + vote_noise * draw(votes.shape), vote_noise)

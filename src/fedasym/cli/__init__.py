@@ -326,7 +326,7 @@ def read_federation(
     says; of a folder of shards, which is as it was written, those that train there.
     """
     import fedasym as fa
-    from fedasym.data.shards import is_sharded
+    from fedasym.data.shard_files import is_sharded
 
     if data == "synthetic":
         return fa.datasets.synthetic(
@@ -486,22 +486,22 @@ HERE = Where()
 # quick.
 COMMANDS = {
     "advise": "training",
-    "algorithms": "reports",
+    "algorithms": "experiments",
     "apply": "training",
     "compare": "theory",
     "data": "data",
     "deploy": "training",
     "digest": "training",
-    "explore": "reports",
+    "explore": "experiments",
     "features": "data",
     "fit": "training",
-    "foresight": "reports",
+    "foresight": "experiments",
     "node": "training",
     "path": "theory",
     "predict": "theory",
     "pretrain": "data",
-    "report": "reports",
-    "reproduce": "reports",
+    "report": "experiments",
+    "reproduce": "experiments",
     "privacy": "theory",
     "rounds": "theory",
     "run": "experiments",

@@ -14,6 +14,7 @@ import fedasym as fa
 from fedasym.cli import (
     GOES_ON,
     TRAINING,
+    AsJson,
     app,
     find_data,
     names,
@@ -23,13 +24,9 @@ from fedasym.cli import (
 )
 from fedasym.cli.training import COLUMNS, Columns
 
-data = App(
-    name="data",
-    help="The paper's data sets and their stand-ins: list, fetch, show.",
-    group=TRAINING,
-)
+WHAT = "The paper's data sets and their stand-ins: list, fetch, show."
+data = App(name="data", help=WHAT, group=TRAINING)
 app.command(data)
-AsJson = Annotated[bool, Parameter(name="--json", help="Print JSON instead.")]
 Folder = Annotated[
     str | None, Parameter(help="The folder that has its files; by default where fetch puts them.")
 ]

@@ -43,7 +43,7 @@ if TYPE_CHECKING:
     from fedasym.data.federation import Federation
     from fedasym.data.formats import read
     from fedasym.data.partitioners import partition
-    from fedasym.data.shards import write_shards
+    from fedasym.data.shard_files import write_shards
     from fedasym.data.splits import duplicates
     from fedasym.data.synthesis import synthetic
 
@@ -54,7 +54,7 @@ _HOME = {
     "partition": "fedasym.data.partitioners",
     "read": "fedasym.data.formats",
     "synthetic": "fedasym.data.synthesis",
-    "write_shards": "fedasym.data.shards",
+    "write_shards": "fedasym.data.shard_files",
 }
 
 __all__ = ["duplicates", "fetch", "load", "partition", "read", "synthetic", "write_shards"]

@@ -256,11 +256,13 @@ def cell_numbers(cells: Cells, line: int | None = None) -> NDArray[np.float64]:
     if cells.kind is CellKind.EMPTY:
         return np.full(len(cells.values), np.nan)
     if cells.kind in (CellKind.TEXT, CellKind.LISTS):
-        held = "lists" if cells.kind is CellKind.LISTS else "words"
+        lists = cells.kind is CellKind.LISTS
         row = int(np.argmin(cells.missing))
+        shown = cells.values.slice(row, 1).to_list()[0]
         raise NotNumbers(
-            f"column {cells.name!r} holds {held} where numbers are expected, such as"
-            f" {str(cells.values[row])[:40]!r} in row {row}: give it the role category or ignore"
+            f"column {cells.name!r} holds {'lists' if lists else 'words'} where numbers are"
+            f" expected, such as {str(shown)[:40]!r} in row {row}: give it the role"
+            f" {'ignore' if lists else 'category or ignore'}"
         )
     values = cells.values.cast(pl.Float64).fill_null(float("nan")).to_numpy()
     check_magnitude(values, cells.name, LARGEST, line)

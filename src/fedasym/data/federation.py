@@ -454,7 +454,7 @@ class Federation:
         """
         if shards is None:
             return files.write_federation(vars(self), Path(path))
-        from fedasym.data.shards import write_shards
+        from fedasym.data.shard_files import write_shards
 
         each = -(-len(self) // whole("shards", shards, least=1))
         return write_shards([self], path, clients=each, layout=layout)

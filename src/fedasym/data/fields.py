@@ -237,7 +237,7 @@ def drop_combinations(
                 )
                 for j in places
             ]
-        elif places:
+        else:
             of = sorted({part for j in places for part in found[j]})
             left.append(LeftOut(column.name, Reason.COMBINATION, columns_of_features(features, of)))
     return kept, [column for column in columns if column.name in held]
@@ -584,10 +584,9 @@ def are_whole(values: Any) -> bool:
 def decide_kind(cells: Sequence[Cells]) -> CellKind:
     """What the label's cells are; of several columns, which must be numbers, whole if all are."""
     if len(cells) == 1:
-        if cells[0].kind in (CellKind.EMPTY, CellKind.LISTS):
-            held = "is empty" if cells[0].kind is CellKind.EMPTY else "holds lists"
+        if cells[0].kind is CellKind.LISTS:
             raise InvalidInput(
-                f"label column {cells[0].name!r} {held}: name one with a number or class a row"
+                f"label column {cells[0].name!r} holds lists: name one with a number or class a row"
             )
         return cells[0].kind
     for each in cells:

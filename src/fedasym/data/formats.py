@@ -44,7 +44,7 @@ from fedasym.data.fields import read_table
 from fedasym.data.files import BROKEN
 from fedasym.data.frames import TEXTS, is_nested_column, read_column, read_file, refuse_encoding
 from fedasym.data.samples import owners_of
-from fedasym.data.shards import is_sharded
+from fedasym.data.shard_files import is_sharded
 from fedasym.data.splits import FRACTIONS, SPELLED
 from fedasym.data.tff import hdf5_parts, sqlite_parts
 

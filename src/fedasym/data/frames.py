@@ -16,12 +16,12 @@ import json
 import math
 import re
 from collections.abc import Callable, Collection, Hashable
-from datetime import date, datetime, timedelta
+from datetime import date, timedelta
 from importlib import import_module
 from importlib.util import find_spec
 from numbers import Integral, Real
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 from zipfile import BadZipFile, ZipFile
 
 import numpy as np
@@ -347,10 +347,10 @@ def read_objects(values: list[Any], name: Any, strict: bool) -> Any:
         return pl.Series(
             [None if value is None else to_float(value) for value in values], dtype=pl.Float64
         )
-    if all(isinstance(value, datetime | date | timedelta) for value in held):
+    if any(all(isinstance(value, kind) for value in held) for kind in (date, timedelta)):
         try:
             return pl.Series(values, strict=False)
-        except (TypeError, OverflowError, pl.exceptions.PolarsError):
+        except (TypeError, OverflowError, pl.exceptions.PolarsError):  # zones of some, not of all
             return pl.Series(
                 [None if value is None else str(value) for value in values], dtype=pl.String
             )
@@ -369,16 +369,19 @@ def to_float(value: Any) -> float:
         return float("inf") if value > 0 else float("-inf")
 
 
-def refuse_mixture(values: list[Any], name: Any) -> None:
+def refuse_mixture(values: list[Any], name: Any) -> NoReturn:
     """Say where a column of labels or clients changes its kind."""
     first = next(row for row, value in enumerate(values) if value is not None)
     one = type(values[first])
-    for row, value in enumerate(values):
-        if value is not None and (type(value) is not one or not isinstance(value, str | Real)):
-            raise InvalidInput(
-                f"column {name!r}, row {row} holds {value!r}, of type {type(value).__name__}, while"
-                f" row {first} has {values[first]!r}: give all numbers or all strings"
-            )
+    row, value = next(
+        (row, value)
+        for row, value in enumerate(values)
+        if value is not None and (type(value) is not one or not isinstance(value, str | Real))
+    )
+    raise InvalidInput(
+        f"column {name!r}, row {row} holds {value!r}, of type {type(value).__name__}, while"
+        f" row {first} has {values[first]!r}: give all numbers or all strings"
+    )
 
 
 TEXTS = (".csv", ".tsv", ".txt")
@@ -691,8 +694,6 @@ def read_excel(file: Path) -> Any:
         ) from None
     try:
         frame = pl.read_excel(file, engine=engine, infer_schema_length=None)
-    except InvalidInput:
-        raise
     except Exception as reason:  # each engine has errors of its own
         told = str(reason).splitlines()[0] if str(reason) else type(reason).__name__
         raise UnreadableFile(f"{file}: it cannot be read as .xlsx: {told}") from None

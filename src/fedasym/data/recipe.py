@@ -19,7 +19,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core.errors import InvalidInput, MissingColumn, MissingValues
-from fedasym.core.numbers import join_names
+from fedasym.core.numbers import join_names, plural
 from fedasym.data.cells import (
     LARGEST_FEATURE,
     CellKind,
@@ -309,8 +309,9 @@ class Recipe:
 
     def __repr__(self) -> str:
         return (
-            f"Recipe({len(self.features)} features of {len(self.columns)} columns, label"
-            f" {self.target.columns})"
+            f"Recipe({plural(len(self.features), 'feature')} of"
+            f" {plural(len(self.columns), 'column')}, label"
+            f" {join_names(self.target.columns, quoted=True)})"
         )
 
 
@@ -584,10 +585,8 @@ def check_held(where: str, held: Any, checks: dict[str, Check]) -> None:
             )
 
 
-def check_each(where: str, held: Any, checks: dict[str, Check]) -> list[dict[str, Any]]:
+def check_each(where: str, held: list[Any], checks: dict[str, Check]) -> list[dict[str, Any]]:
     """A list of such fields."""
-    if not isinstance(held, list):
-        raise InvalidInput(f"the recipe's {where} is not a list: give what to_json wrote")
     for each in held:
         check_held(where, each, checks)
     return held

@@ -35,8 +35,7 @@ from fedasym.data.federation import Federation
 from fedasym.data.shards import deal_out, share_out
 from fedasym.deploy import Board, Ray, list_readable
 from fedasym.experiments.execution import Worker
-from fedasym.experiments.fields import Record
-from fedasym.experiments.folder import LOST, RunFolder
+from fedasym.experiments.folder import LOST
 from fedasym.experiments.pieces import Finished, command_line, compute_piece, describe_environment
 from fedasym.experiments.plan import Piece
 from fedasym.results.simulation import Losses
@@ -175,11 +174,16 @@ class Task(NamedTuple):
     arguments: tuple[Any, ...]
 
 
+def check_version(version: str) -> None:
+    """Refuse, on a worker, to work for a driver of another version."""
+    if __version__ != version:
+        told = f"a node of the cluster has fedasym {__version__}, and the driver {version}"
+        raise InvalidInput(f"{told}: install the same version on all nodes")
+
+
 def run_task(task: Task, board: Any, version: str) -> Any:
     """A task, on a worker."""
-    if __version__ != version:
-        told = f"a node of the cluster has fedasym {__version__}, and this process {version}"
-        raise InvalidInput(f"{told}: install the same version on all nodes")
+    check_version(version)
     last = 0.0
 
     def heard(share: float, text: str) -> None:
@@ -373,6 +377,10 @@ class TaskPool(Capacity):
             self.asked = self.board.read.remote()
 
 
+# what some are told, by their numbers, given the runs of shards as they are then
+Jobs = Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]]
+
+
 class Lost(Exception):
     """A keeper died, or there is no room for all of them any more; the message says why."""
 
@@ -527,12 +535,7 @@ class RayCrew:
             if at < len(actors):
                 getattr(actors[at], method).remote(*told)
 
-    def gather(
-        self,
-        method: str,
-        jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]],
-        again: str,
-    ) -> dict[int, Any]:
+    def gather(self, method: str, jobs: Jobs, again: str) -> dict[int, Any]:
         """The answers of some; whoever is lost, all are asked once more, which is said."""
         while True:
             out = {
@@ -653,15 +656,8 @@ def compute_rows(
 class Crew(Worker):
     """A driver at work on a run folder: it hands pieces to a cluster, and keeps what comes back."""
 
-    def __init__(
-        self,
-        pool: TaskPool,
-        federation: Federation,
-        data: Record,
-        folder: RunFolder,
-        progress: Progress | None,
-    ) -> None:
-        super().__init__(federation, data, folder, progress)
+    def __init__(self, pool: TaskPool, federation: Federation, *told: Any) -> None:
+        super().__init__(federation, *told)
         self.pool = pool
         # in a list: a bare reference would be read anew for every piece
         self.stored = [pool.ray.put(portable_data(federation))]

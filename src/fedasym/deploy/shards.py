@@ -25,7 +25,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from fedasym.core import __version__
-from fedasym.core.errors import InvalidInput, UnreadableFile
+from fedasym.core.errors import UnreadableFile
 from fedasym.core.runtime import Notice, Progress, is_url
 from fedasym.data.federation import Federation
 from fedasym.data.shards import (
@@ -36,24 +36,16 @@ from fedasym.data.shards import (
     take_blocks,
 )
 from fedasym.deploy import Ray
-from fedasym.deploy.ray import Capacity, RayCrew, join_cluster
+from fedasym.deploy.ray import Capacity, Jobs, RayCrew, check_version, join_cluster
 from fedasym.experiments.execution import Worker
-from fedasym.experiments.fields import Record
-from fedasym.experiments.folder import LOST, RESUMED, RunFolder
+from fedasym.experiments.folder import LOST, RESUMED
 from fedasym.experiments.pieces import Finished
 from fedasym.experiments.plan import Piece
+from fedasym.training.evaluation import Question, RunOutcome, RunWork, ScoredPart, Tester
 from fedasym.training.heads import DiskLoader, Packed, Room, Sizes, numbers_as, put_on_device
 from fedasym.training.plans import Rows, Schedule, ServerWork, default_device
 from fedasym.training.programs import CohortSum, join_round, train_part
-from fedasym.training.runner import (
-    PlannedRounds,
-    Question,
-    RunOutcome,
-    RunWork,
-    ScoredPart,
-    State,
-    Tester,
-)
+from fedasym.training.runner import PlannedRounds, State
 from fedasym.training.settings import Protocol as Rules
 from fedasym.training.steps import Program
 from fedasym.training.storage import States
@@ -61,6 +53,7 @@ from fedasym.training.storage import States
 Node = tuple[int, int]  # of a binary tree over shards: its level, and its place there
 Sum = tuple[Any, Any]  # of moves, and of what is sent beside them
 BLOCKS = 28  # of those that an actor reads, what it holds at a time: benchmarks/shards_on_ray.py
+DELIVERED = 2**26  # bytes of samples that are sent to the driver at a time
 INDEX = 400  # bytes that an actor holds of each client of the federation, whose index it reads
 
 
@@ -150,9 +143,7 @@ class ShardKeeper:
     def federation(self) -> ShardedFederation:
         """The federation, as it is seen from here."""
         folder, digest, version = self.told
-        if __version__ != version:
-            told = f"a node of the cluster has fedasym {__version__}, and the driver {version}"
-            raise InvalidInput(f"{told}: install the same version on all nodes")
+        check_version(version)
         if not is_url(folder) and not os.path.exists(folder):
             raise UnreadableFile(
                 f"{folder} is not there on a node of the cluster: all nodes must see the federation"
@@ -332,12 +323,7 @@ class ShardCrew(Protocol):
     def start(self, method: str, jobs: Mapping[int, tuple[Any, ...]]) -> None:
         """Have some do something, without an answer."""
 
-    def gather(
-        self,
-        method: str,
-        jobs: Callable[[Sequence[Sequence[int]]], Mapping[int, tuple[Any, ...]]],
-        again: str,
-    ) -> dict[int, Any]:
+    def gather(self, method: str, jobs: Jobs, again: str) -> dict[int, Any]:
         """The answers of some; jobs: what each is told, given the runs as they are then; again:
         what is said to happen where one is lost.
         """
@@ -388,21 +374,31 @@ class ShardKeepers:
     def read_clients(
         self, federation: ShardedFederation, places: NDArray[np.intp]
     ) -> dict[str, Any]:
-        """The samples of some clients, in the order of their places, from whoever keeps them."""
+        """The samples of some clients, in the order of their places, from whoever keeps them: so
+        many at a time, of all shards, as may be on the way.
+        """
         members = np.unique(places)
-        order: dict[int, NDArray[np.intp]] = {}
+        size = federation.bytes / federation.sizes.sum() * federation.sizes[members].sum()
+        times = max(int(-(-size // DELIVERED)), 1)
+        found: list[dict[str, Any]] = []
+        order: list[NDArray[np.intp]] = []
+        for first in range(min(times, len(members))):
+            split: dict[int, NDArray[np.intp]] = {}
 
-        def jobs(runs: Sequence[Sequence[int]]) -> dict[int, tuple[Any, ...]]:
-            order.clear()
-            order.update(split_members(members, runs, self.shard_ends))
-            return {run: (mine,) for run, mine in order.items()}
+            def jobs(
+                runs: Sequence[Sequence[int]], first: int = first, split: Any = split
+            ) -> dict[int, tuple[Any, ...]]:
+                split.clear()
+                split.update(split_members(members[first::times], runs, self.shard_ends))
+                return {run: (mine,) for run, mine in split.items()}
 
-        answers = self.crew.gather("deliver", jobs, "its clients are read again")
-        listed = np.concatenate([order[run] for run in answers])
+            answers = self.crew.gather("deliver", jobs, "its clients are read again")
+            order += [split[run] for run in answers]
+            found += answers.values()
+        listed = np.concatenate(order)
         where = np.argsort(listed)[np.searchsorted(members, places)]
         ends, counts = np.cumsum(federation.sizes[listed]), federation.sizes[places]
         rows = np.arange(counts.sum()) + np.repeat(ends[where] - np.cumsum(counts), counts)
-        found = [*answers.values()]
         return {
             name: None if each is None else np.concatenate([part[name] for part in found])[rows]
             for name, each in found[0].items()
@@ -586,15 +582,8 @@ def open_shards(
 class ShardWorker(Worker):
     """A driver whose pieces are trained one after the other, each where the shards are."""
 
-    def __init__(
-        self,
-        keepers: ShardKeepers,
-        federation: Federation,
-        data: Record,
-        folder: RunFolder,
-        progress: Progress | None,
-    ) -> None:
-        super().__init__(federation, data, folder, progress)
+    def __init__(self, keepers: ShardKeepers, *told: Any) -> None:
+        super().__init__(*told)
         self.keepers = keepers
 
     def compute(self, key: str, piece: Piece) -> Finished:

@@ -130,8 +130,9 @@ def choose_shared_ridge(
         noise, own = noise + square * (1 - alike), alike * float(np.mean(spread.variances))
     size = algorithm.server.fill_missing(ridge=1.0).weight(np.full(1, 1e-9))
     scale = 1.0 if algorithm.server.objective is Objective.JOINT else float(np.ravel(size)[0])
-    tiny = np.finfo(float).tiny
-    return SharedPenalty(min(scale * noise / max(N * (shared + own), tiny), 1e12), shared)
+    common = N * (shared + own)
+    ridge = scale * noise / common if common > 0 else np.inf
+    return SharedPenalty(min(ridge, 1e12), shared)
 
 
 def estimate_prior(

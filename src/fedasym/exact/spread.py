@@ -170,30 +170,33 @@ def estimate_many(
     within = centre_clients(clients)
     found = estimate_variances(within, shared=shared)
     variances = np.where(may, found.radius**2 / (p - 1), 0.0)
-    variances[-1] = 0.0
-    variances[-1] = (
-        intercept_variance(clients, found.noise**2, variances, shared) if may[-1] else 0.0
-    )
+    own = intercept_variance(clients, found.noise**2, variances, shared) if may[-1] else 0.0
+    variances[-1] = own
     return Spread(found.noise**2, variances)
 
 
 def intercept_variance(
     clients: Sequence[Client], noise2: float, variances: Array, shared: bool
 ) -> float:
-    """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part."""
-    p = clients[0].X.shape[1]
-    slope = np.zeros(p)
-    if shared and len(clients) > p:
+    """tau_0^2 by moments: what mean residuals vary beyond the noise and the features' part.
+
+    A fit to the means leaves only so many of them free to vary.
+    """
+    p, m = clients[0].X.shape[1], len(clients)
+    slope, fitted = np.zeros(p), 0
+    if shared and m > p:
         weighed = (np.sqrt(client.n) * mean_row(client)[None] for client in clients)
         slope = SharedSolution.of(stack_triangle((row[:, :p], row[:, p]) for row in weighed)).theta
-    elif shared:  # the intercept alone
-        slope[-1] = np.mean([mean_row(client)[-1] for client in clients])
+        fitted = p
+    elif shared and m > 1:  # the intercept alone
+        slope[-1], fitted = np.mean([mean_row(client)[-1] for client in clients]), 1
     left = 0.0
     for client in clients:
         row = mean_row(client)
         about = row[-1] - row[:p] @ slope
-        left += float(about**2 - noise2 / client.n - row[: p - 1] ** 2 @ variances[:-1])
-    return max(left / len(clients), 0.0)
+        known = noise2 / client.n + float(row[: p - 1] ** 2 @ variances[:-1])
+        left += float(about**2) * m / (m - fitted) - known
+    return max(left / m, 0.0)
 
 
 LEAST = 1e-4  # a variance below is no difference at all

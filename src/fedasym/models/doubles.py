@@ -372,6 +372,11 @@ def read_laws(arrays: dict[str, Any], about: dict[str, Any]) -> ClassLaws | Numb
     for law in (laws.train, laws.held):
         if law.confusion.shape != (K, K) or law.slope.shape != (laws.rank, d - laws.rank):
             raise ValueError
+        if law.leans.shape != (2, 2, 2):
+            raise ValueError
+        own = law.class_slopes
+        if own is not None and own.shape != (K, *law.slope.shape):
+            raise ValueError
     return laws
 
 

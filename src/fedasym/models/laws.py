@@ -4,17 +4,20 @@ Classes. In coordinates where samples vary alike in all directions (covariance w
 classes = I), turned so that the class means span the first r of them, a sample of class c of client
 i is
 
-    z = m_c + (what a sample has of its own) + a_i + b_ic,
+    z = m_c + (what a sample has of its own) + (1 + w) (a_i + b_ic),
 
 with client effects a_i, common to its classes, and b_ic, one per class, each class along its own
-directions. A misclassified sample does not lie in the tail of its class: it lies in another class.
+directions; w varies from sample to sample: a writer's slant does, so that it says less about what
+is written. A misclassified sample does not lie in the tail of its class: it lies in another class.
 So its first r coordinates are a mixture over the class k that the nearest mean says: about rho m_c
-where k = c, else about u m_c + v m_k. Instead they may be resampled from all clients' residuals of
-the class, clients' effects taken out. The rest is Gaussian given the coordinates, with a share of
-its variance in a few directions of the class, and another in a few of the client's class: a
-writer's sevens are alike in more than their mean, so that more of them teach less. Samples that a
-network was trained on have a law of their own, and held-out ones another. Class shares are
-Dirichlet-multinomial.
+where k = c, else about u m_c + v m_k, where rho, u and v vary among samples. Instead they may be
+resampled from all clients' residuals of the class, clients' effects taken out. The rest is Gaussian
+given the coordinates, which it follows by a slope, each class by its own where samples are enough:
+what tells two classes apart is not what tells two others apart, and a client of few classes gains
+from that. A share of its variance is in a few directions of the class, and another in a few of the
+client's class: a writer's sevens are alike in more than their mean, so that more of them teach
+less. Samples that a network was trained on have a law of their own, and held-out ones another.
+Class shares are Dirichlet-multinomial.
 
 Numbers: y = x'(theta + d_i) + noise with variance components by feature, and features that are
 Gaussian within clients, about client means that are Gaussian too.
@@ -57,9 +60,13 @@ SHRINKAGE = 0.05  # of a covariance that has as many directions as samples, towa
 DISTINCT = 3.0  # standard errors by which two laws differ
 FARTHER = 0.1  # and the share of squared distances from the class mean
 DIRECTIONS = 2000  # that shapes are made of
+LEAST_TOLD = 10  # training samples for each unknown of slopes of the classes
+MOST_SLOPES = 2**22  # numbers in slopes of the classes, which a file keeps
+LEAST_LEANING = 10  # samples that tell how much these vary along their class means
 LEAST_LAW = 50  # held-out samples that make a law
 MOST_RESAMPLED = 2**25  # numbers in coordinates that are kept to be resampled
 BALANCING = 30  # turns in which shares are scaled to the classes' total, and to one
+LOG_POWERS, POWER_STEPS = (-1.5, 1.5), 8  # of weights, so that balanced shares are uneven enough
 LOG_TOTAL = (-6.0, 9.0)  # range of the logarithm of a Dirichlet law's total
 
 
@@ -138,12 +145,43 @@ class ShareLaw:
         if counts is not None:
             shape = shape + counts
         logs = np.log(rng.standard_gamma(shape + 1)) - rng.standard_exponential(shape.shape) / shape
-        weights = np.exp(logs - logs.max(1, keepdims=True))
-        weights /= weights.sum(1, keepdims=True)
-        for _ in range(BALANCING if counts is None else 0):
-            weights *= self.base / np.maximum(weights.mean(0), 1e-300)
-            weights /= weights.sum(1, keepdims=True)
-        return np.asarray(weights)
+        if counts is not None:
+            return normalise(logs)
+        uneven = np.sum(self.base * (1 - self.base)) / (self.total + 1) + np.sum(self.base**2)
+        return balance_shares(logs, self.base, float(uneven))
+
+
+def normalise(logs: Array) -> Array:
+    """Shares from logarithms of weights, by client."""
+    weights = np.exp(logs - logs.max(1, keepdims=True))
+    return np.asarray(weights / weights.sum(1, keepdims=True))
+
+
+def balance_shares(logs: Array, base: Array, uneven: float) -> Array:
+    """Shares whose mean over clients is the base, and whose squares add up to `uneven` on average,
+    as those of a Dirichlet law do: scaling weights to the base alone would even clients out.
+
+    >>> law = ShareLaw(np.full(10, 0.1), 1.0, 0.1, 0.1)
+    >>> shares = law.draw_shares(60, np.random.default_rng(0))
+    >>> bool(np.abs(shares.mean(0) - 0.1).max() < 0.001)
+    True
+    >>> round(float(np.sum(shares**2, axis=1).mean()), 2)  # (alpha + 1) / (10 alpha + 1)
+    0.55
+    """
+
+    def scale(power: float) -> Array:
+        shares = normalise(power * logs)
+        for _ in range(BALANCING):
+            shares *= base / np.maximum(shares.mean(0), 1e-300)
+            shares /= shares.sum(1, keepdims=True)
+        return shares
+
+    low, high = LOG_POWERS
+    for _ in range(POWER_STEPS):
+        middle = (low + high) / 2
+        found = float(np.sum(scale(np.exp(middle)) ** 2)) / len(logs)
+        low, high = (middle, high) if found < uneven else (low, middle)
+    return scale(np.exp((low + high) / 2))
 
 
 @dataclass(frozen=True, eq=False)
@@ -154,7 +192,9 @@ class CoordinateLaw:
     covariance where k = c, and else. slope: (r, d - r) of the rest on the coordinates' residual.
     rest: the symmetric root of the covariance of what is left, by which a class has its directions
     in training as in held-out samples. residuals, codes: coordinates less the class mean, and their
-    classes, where they are resampled.
+    classes, where they are resampled. class_slopes: (K, r, d - r), what each class's own slope adds
+    to `slope`, where samples are enough to tell. leans: (2, 2, 2), roots of the covariances of
+    rho (where k = c) and of u, v among samples.
     """
 
     confusion: Array
@@ -164,8 +204,10 @@ class CoordinateLaw:
     wrong: Array
     slope: Array
     rest: Array
+    leans: Array
     residuals: Rows | None = None
     codes: Codes | None = None
+    class_slopes: Array | None = None
 
     @property
     def errors(self) -> float:
@@ -174,9 +216,15 @@ class CoordinateLaw:
 
 
 def estimate_coordinates(
-    sums: SampleSums, means: Array, rank: int, residuals: Rows | None, codes: Codes | None
+    sums: SampleSums,
+    means: Array,
+    rank: int,
+    kept: tuple[Rows, Codes] | None = None,
+    moments: Array | None = None,
 ) -> CoordinateLaw:
-    """From sums over samples; residuals, codes: of the coordinates, where they are resampled."""
+    """From sums over samples. kept: residuals of the coordinates and their classes, where they are
+    resampled; moments: sums of products by class, where samples tell slopes of classes apart.
+    """
     m = means[:, :rank]
     hits = np.diag(sums.counts)
     off = sums.counts - np.diag(hits)
@@ -197,9 +245,26 @@ def estimate_coordinates(
         other = spread * (np.trace(apart) / max(float(np.trace(spread)), 1e-300))
         if missed > 3 * rank:
             other = 0.9 * apart + 0.1 * other
-    if residuals is not None:
+    leans = np.stack(
+        [
+            estimate_leans(part, np.array(middle), float(np.trace(S)), rank)
+            for part, middle, S in zip(
+                sums.leans, ((pull, 0.0), blend), (spread, other), strict=True
+            )
+        ]
+    )
+    spread = spread - leans[0, 0, 0] * m.T @ (hits[:, None] * m) / max(float(hits.sum()), 1.0)
+    crossed_means = leans[1, 0, 1] * m.T @ off @ m
+    both = m.T @ ((leans[1, 0, 0] * off.sum(1) + leans[1, 1, 1] * off.sum(0))[:, None] * m)
+    other = other - (both + crossed_means + crossed_means.T) / max(missed, 1.0)
+    if kept is not None:
         right, wrong = sums.scatter(means, 1.0, np.array([1.0, 0.0]))
-    slope, rest = regress_rest(right + wrong, rank, float(sums.counts.sum()))
+    samples = float(sums.counts.sum())
+    slope, left = regress_rest(right + wrong, rank, samples)
+    class_slopes = None
+    if moments is not None:
+        class_slopes, taken = regress_classes(moments, slope, left, samples)
+        left = left - taken
     return CoordinateLaw(
         smooth_confusions(sums.counts, m, missed / max(float(sums.counts.sum()), 1.0)),
         pull,
@@ -207,18 +272,41 @@ def estimate_coordinates(
         factor_covariance(spread),
         factor_covariance(other),
         slope,
-        rest,
-        None if residuals is None else residuals.astype(np.float32),
-        codes,
+        root_of_rest(left, samples),
+        np.stack([root_covariance(each) for each in leans]),
+        None if kept is None else kept[0],
+        None if kept is None else kept[1],
+        class_slopes,
     )
 
 
+def estimate_leans(sums: Array, middle: Array, spread: float, rank: int) -> Array:
+    """The covariance of the coefficients among samples, about `middle`, less what other directions
+    add to it: where these vary by s, s times the inverse of the means' products.
+
+    spread: the trace of the covariance of all, of which s is what the leans leave to a direction.
+    """
+    count = sums[0, 0, 0]
+    if count < LEAST_LEANING:
+        return np.zeros((2, 2))
+    first, moment = sums[0, 0, 1:] / count, sums[0, 1:, 1:] / count
+    inverse, products = sums[1, 1:, 1:] / count, sums[2, 1:, 1:] / count
+    crossed = np.outer(middle, first)
+    found = moment - crossed - crossed.T + np.outer(middle, middle)
+    room = rank - float(np.sum(inverse * products))
+    if room < 1:  # the means leave no direction to compare with
+        return np.zeros((2, 2))
+    s = max(spread - float(np.sum(found * products)), 0.0) / room
+    S = found - s * inverse
+    root = root_covariance(S) if np.trace(S) > 0 else np.zeros((2, 2))
+    return np.asarray(root @ root)
+
+
 def regress_rest(scatter: Array, rank: int, samples: float) -> tuple[Array, Array]:
-    """The slope of the rest on the coordinates' residuals, and a factor of what is left, from sums
+    """The slope of the rest on the coordinates' residuals, and products of what is left, from sums
     of products of both.
     """
-    more = len(scatter) - rank
-    if not more:
+    if len(scatter) == rank:
         return np.zeros((rank, 0)), np.zeros((0, 0))
     base, cross = scatter[:rank, :rank], scatter[:rank, rank:]
     firm = base + 0.02 * np.trace(base) / max(rank, 1) * np.eye(rank)
@@ -229,10 +317,49 @@ def regress_rest(scatter: Array, rank: int, samples: float) -> tuple[Array, Arra
     chance = rank * unexplained / max(samples - rank, 1.0)
     slope *= max(1 - chance / max(explained, 1e-300), 0.0)
     taken = slope.T @ cross
-    left = scatter[rank:, rank:] - taken - taken.T + slope.T @ base @ slope
+    return slope, scatter[rank:, rank:] - taken - taken.T + slope.T @ base @ slope
+
+
+def add_products(about: Rows, codes: Codes, rank: int, classes: int) -> Array:
+    """Sums of products by class, of samples' coordinates about their class means and all of them,
+    (K, r, d).
+    """
+    found = np.zeros((classes, rank, about.shape[1]))
+    for kind in np.unique(codes):
+        rows = about[codes == kind]
+        found[kind] = rows[:, :rank].T @ rows
+    return found
+
+
+def regress_classes(
+    moments: Array, slope: Array, left: Array, samples: float
+) -> tuple[Array, Array]:
+    """What each class's own slope adds to the common one, as far as it explains more than chance,
+    and the products that it takes from what that one left.
+
+    moments: (K, r, d) sums of products by class, of the coordinates' residuals and all.
+    """
+    rank = len(slope)
+    found = np.zeros((len(moments), *slope.shape))
+    taken = np.zeros_like(left)
+    chance = rank * max(float(np.trace(left)), 0.0) / max(samples - rank * len(moments), 1.0)
+    for kind, moment in enumerate(moments):
+        base, cross = moment[:, :rank], moment[:, rank:] - moment[:, :rank] @ slope
+        firm = base + max(0.02 * np.trace(base) / rank, 1e-300) * np.eye(rank)
+        own = np.asarray(scipy.linalg.solve(firm, cross, assume_a="pos"))
+        own *= max(1 - chance / max(float(np.sum(own * cross)), 1e-300), 0.0)
+        explained = own.T @ cross
+        taken += explained + explained.T - own.T @ base @ own
+        found[kind] = own
+    return found, taken
+
+
+def root_of_rest(left: Array, samples: float) -> Array:
+    """The root of the rest's covariance, from sums of products, a little towards its mean."""
     S = (1 - SHRINKAGE) * left / max(samples, 1.0)
-    S[np.diag_indices(more)] += SHRINKAGE / (1 - SHRINKAGE) * np.trace(S) / more
-    return slope, root_covariance(S)
+    more = max(len(S), 1)
+    S[np.diag_indices(len(S))] += SHRINKAGE / (1 - SHRINKAGE) * np.trace(S) / more
+    return root_covariance(S) if len(S) else S
 
 
 def smooth_confusions(counts: Array, means: Array, errors: float) -> Array:
@@ -265,7 +392,8 @@ class ClassLaws:
     common, by_class: factors of the effects' covariances; by_kind: of those of each class along the
     class means, (K, r, r) or none. sums: by client, what the powers of the effects are ratios of
     (`EffectSums`). class_shape, cell_shape: in how many directions of its own a class, and a
-    client's class, varies more; 0: none.
+    client's class, varies more; 0: none. swing: the variance of how much of a client's move its
+    samples have.
     """
 
     mean: Array
@@ -278,6 +406,7 @@ class ClassLaws:
     sums: Array
     class_shape: int
     cell_shape: int
+    swing: float
     train: CoordinateLaw
     held: CoordinateLaw
     shares: ShareLaw
@@ -300,6 +429,9 @@ class ClassLaws:
         every = -(-shape[0] * frame.rank // MOST_RESAMPLED)
         total: tuple[Any, ...] = ()
         kept: tuple[list[tuple[Rows, Codes]], list[tuple[Rows, Codes]]] = ([], [])
+        unknown = frame.rank * len(frame.class_sizes)
+        told = resampled and unknown * shape[1] <= MOST_SLOPES
+        told = told and frame.class_sizes.sum() >= LEAST_TOLD * unknown
         counts, by_client = [], []
         seen = [0, 0]
         for rows in blocks():
@@ -309,20 +441,27 @@ class ClassLaws:
             z = centred @ frame.turn.astype(kind)
             del centred
             parts = frame.read_samples(z, codes, owner, train)
-            del z
             first, second = (frame.add_samples(*part) for part in parts)
-            rest = parts[0][0][:, frame.rank :]
-            shapes = ShapeSums.of(rest, codes[train], owner[train], rows.classes)
+            shapes = frame.add_shapes(z[train], codes[train], owner[train], parts[0][0])
+            del z
             effects = rows.cells(kind).measure_effects(frame, rows.clients)
             by_client.append(effects.by_client)
             counts.append(rows.count_classes())
-            sums = (first, second, replace(effects, by_client=np.zeros(())), shapes, distances)
+            moments = [add_products(*part, frame.rank, rows.classes) for part in parts if told]
+            sums = (
+                first,
+                second,
+                replace(effects, by_client=np.zeros(())),
+                shapes,
+                distances,
+                np.stack(moments) if told else np.zeros(0),
+            )
             total = tuple(map(add_up, total, sums)) or sums
             for place, (about, kinds) in enumerate(parts if resampled else ()):
                 some = np.arange(-seen[place] % every, len(kinds), every)
                 kept[place].append((about[some, : frame.rank].astype(np.float32), kinds[some]))
                 seen[place] += len(kinds)
-        *samples, effects, shapes, distances = total
+        *samples, effects, shapes, distances, products = total
         effects = replace(effects, by_client=np.concatenate(by_client))
         every_count = np.concatenate(counts)
         apart = [
@@ -330,7 +469,9 @@ class ClassLaws:
             for part in kept
             if part
         ]
-        laws = cls.from_sums(frame, samples, distances, effects, shapes, every_count, apart)
+        laws = cls.from_sums(
+            frame, samples, distances, effects, shapes, every_count, apart, list(products)
+        )
         return laws, every_count
 
     @classmethod
@@ -343,15 +484,20 @@ class ClassLaws:
         shapes: ShapeSums,
         counts: NDArray[np.integer],
         kept: Sequence[tuple[Rows, Codes]] = (),
+        products: Sequence[Array] = (),
     ) -> ClassLaws:
-        """From sums over the training samples and over the held-out ones; kept: residuals and codes
-        to resample, of both together or apart.
+        """From sums over the training samples and over the held-out ones. kept: residuals and codes
+        of each to resample; products: by class (`add_products`).
         """
         distinct = are_distinct(distances, len(frame.class_sizes))
         parts = samples if distinct else samples[:1]
         laws = [
             estimate_coordinates(
-                part, frame.means, frame.rank, *(kept[place] if kept else (None, None))
+                part,
+                frame.means,
+                frame.rank,
+                kept[place] if kept else None,
+                products[place] if products else None,
             )
             for place, part in enumerate(parts)
         ]
@@ -366,6 +512,7 @@ class ClassLaws:
             by_kind,
             effects.by_client,
             *shapes.sizes(frame.means.shape[1] - frame.rank),
+            shapes.swing,
             laws[0],
             laws[-1],
             ShareLaw.of(counts),
@@ -382,13 +529,30 @@ class ClassLaws:
         codes = np.sum(draws > np.cumsum(shares, axis=1)[owner, :-1], axis=1)
         picks, weights = self._choose_directions(codes, owner, seed)
         z = np.empty((len(owner), self.means.shape[1]), np.float32)
+        scales = self._leave_room(scales)
         for part, (law, rows) in enumerate(((self.train, split == 0), (self.held, split > 0))):
             z[rows] = self._draw_samples(
                 law, codes[rows], (picks[rows], weights), seed, part, scales
             )
-        z += self._draw_effects(owner, codes, m, seed, scales.effects)
+        amount = np.ones(len(owner))
+        for part, rows in enumerate((split == 0, split > 0)):
+            rng = seeded_generator(seed, EFFECTS, 1 + part)
+            amount[rows] += np.sqrt(self.swing) * rng.standard_normal(int(rows.sum()))
+        z += amount[:, None].astype(np.float32) * self._draw_effects(
+            owner, codes, m, seed, scales.effects
+        )
         back = np.linalg.inv(self.turn).astype(np.float32)
         return z @ back + self.mean.astype(np.float32), codes, owner, split
+
+    def _leave_room(self, scales: Scales) -> Scales:
+        """Scales less what samples vary by as they have more or less of a move."""
+        power = np.sum(self.common**2, axis=1) + np.sum(self.by_class**2, axis=1)
+        taken = self.swing * scales.effects**2 * power
+        first, rest = (
+            float(np.sqrt(max(1 - each.mean(), 0.0))) if each.size else 1.0
+            for each in (taken[: self.rank], taken[self.rank :])
+        )
+        return replace(scales, coordinates=first * scales.coordinates, rest=rest * scales.rest)
 
     def _draw_effects(
         self, owner: Owner, codes: Codes, clients: int, seed: int, scale: float
@@ -434,6 +598,9 @@ class ClassLaws:
                 for each in (law.right, law.wrong)
             ]
             base = np.where(right, *spread)
+            lean = rng.standard_normal((n, 2), dtype=np.float32)
+            a, b = np.where(right, *(lean @ each.T.astype(np.float32) for each in law.leans)).T
+            base += a[:, None] * means[codes, :r] + b[:, None] * means[nearest, :r]
         else:
             z = means[codes].copy()
             base = np.zeros((n, r), np.float32)
@@ -458,9 +625,12 @@ class ClassLaws:
             table = csr_array((along.ravel(), picks.ravel(), starts), shape=(n, DIRECTIONS))
             noise *= np.float32(np.sqrt(max(1 - float(weights @ weights), 0.0)))
             noise += table @ every
-        z[:, r:] += np.float32(scales.rest) * (
-            noise @ law.rest.T.astype(np.float32) + base @ law.slope.astype(np.float32)
-        )
+        rest = noise @ law.rest.T.astype(np.float32) + base @ law.slope.astype(np.float32)
+        if law.class_slopes is not None:
+            for kind in np.unique(codes):
+                here = codes == kind
+                rest[here] += base[here] @ law.class_slopes[kind].astype(np.float32)
+        z[:, r:] += np.float32(scales.rest) * rest
         return np.asarray(z)
 
     def _choose_directions(self, codes: Codes, owner: Owner, seed: int) -> tuple[Codes, Array]:

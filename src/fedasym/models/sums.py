@@ -30,6 +30,7 @@ LEAST_CELL = 0.05  # a cell that is nearly all of its class says nothing of how 
 LEAST_ROOM = 0.1  # of a covariance that has seen hardly more samples than directions
 SKETCH = 32  # random directions in which shapes are compared
 SHAPED = 0.4  # share of the variance in a shape's directions, by third moments of two data sets
+MOST_MOVED = 64  # samples of a client's class that say how alike they are moved
 MOST_SHAPED = 100  # directions of one shape: more are hardly told from all
 
 
@@ -338,11 +339,19 @@ class Frame:
         about = z[held] - self.means[codes[held]].astype(z.dtype)
         return (first, codes[train]), (about, codes[held])
 
+    def add_shapes(self, z: Rows, codes: Codes, owner: Owner, out: Rows) -> ShapeSums:
+        """Sums over training samples that say how alike their shapes are; out: about their class
+        means, clients' effects taken out.
+        """
+        K = len(self.means)
+        moves = sum_moves(z - self.centres[codes].astype(z.dtype), codes, owner, K)
+        return ShapeSums.of(out[:, self.rank :], codes, owner, K, moves)
+
     def add_samples(self, about: Rows, codes: Codes) -> SampleSums:
         """Sums over samples about their class means, which lie about the shrunken ones."""
         z = about + self.means[codes].astype(about.dtype)
         nearest = find_nearest(z, self.means, self.known)
-        return SampleSums.of(z, codes, nearest, len(self.means))
+        return SampleSums.of(z, codes, nearest, self.means)
 
     def measure_distances(self, x: Rows, codes: Codes, train: NDArray[np.bool_]) -> Array:
         """Of training and of held-out samples, centred: how many, and sums of the squared distances
@@ -372,7 +381,7 @@ class SampleSums:
 
     counts: (K, K) of classes and nearest classes. right: (K, d) sums by class of samples that lie
     nearest to their own; own, near: of the others, by class and by the nearest. right_moment,
-    wrong_moment: (d, d) sums of products.
+    wrong_moment: (d, d) sums of products. leans: (2, 3, 3, 3), see `sum_leans`.
     """
 
     counts: Array
@@ -381,10 +390,12 @@ class SampleSums:
     near: Array
     right_moment: Array
     wrong_moment: Array
+    leans: Array
 
     @classmethod
-    def of(cls, z: Rows, codes: Codes, nearest: Codes, classes: int) -> SampleSums:
+    def of(cls, z: Rows, codes: Codes, nearest: Codes, means: Array) -> SampleSums:
         """From samples, client effects and all; nearest: the class whose mean is nearest."""
+        classes = len(means)
         hit = nearest == codes
         counts = np.zeros((classes, classes))
         np.add.at(counts, (codes, nearest), 1.0)
@@ -404,6 +415,7 @@ class SampleSums:
             add_up(~hit, nearest),
             np.asarray(z.T @ z, dtype=float) - moment,
             moment,
+            sum_leans(z, codes, nearest, means),
         )
 
     def scatter(self, means: Array, pull: float, blend: Array) -> tuple[Array, Array]:
@@ -422,11 +434,81 @@ class SampleSums:
         return right, self.wrong_moment - cross - cross.T + middle
 
 
+def sum_leans(z: Rows, codes: Codes, nearest: Codes, means: Array) -> Array:
+    """Sums that say how samples vary in how much of their class mean, and of the nearest one, is in
+    them: of those that lie nearest to their own class, and of the others.
+
+    (2, 3, 3, 3): products of (1, a), a being a sample's coefficients of these means (of its own
+    alone where that is the nearest); and, beside an empty first row and column, the inverse of the
+    products of the means, and these products.
+    """
+    found = np.zeros((2, 3, 3, 3))
+    squares = np.sum(means**2, axis=1)
+    size, other = squares[codes], squares[nearest]
+    both = np.einsum("nd,nd->n", means[codes], means[nearest])
+    first = np.einsum("nd,nd->n", z, means[codes].astype(z.dtype)).astype(float)
+    second = np.einsum("nd,nd->n", z, means[nearest].astype(z.dtype)).astype(float)
+    least = 1e-6 * max(float(squares.mean()), 1e-300)
+    right = (nearest == codes) & (size > least)
+    determinant = size * other - both**2
+    wrong = (
+        (nearest != codes) & (determinant > 1e-6 * size * other) & (np.minimum(size, other) > least)
+    )
+    one = np.stack([np.ones(right.sum()), first[right] / size[right], np.zeros(right.sum())])
+    found[0, 0] = one @ one.T
+    found[0, 1, 1, 1], found[0, 2, 1, 1] = np.sum(1 / size[right]), np.sum(size[right])
+    t, u, v, w = determinant[wrong], size[wrong], other[wrong], both[wrong]
+    x, y = first[wrong], second[wrong]
+    two = np.stack([np.ones(t.size), (v * x - w * y) / t, (u * y - w * x) / t])
+    found[1, 0] = two @ two.T
+    for place, (uu, vv, uv) in enumerate(((v / t, u / t, -w / t), (u, v, w)), start=1):
+        cross = uv.sum()
+        found[1, place, 1:, 1:] = [[uu.sum(), cross], [cross, vv.sum()]]
+    return found
+
+
+def sum_moves(about: Rows, codes: Codes, owner: Owner, classes: int) -> Array:
+    """Sums over clients' classes of means over their distinct samples i, j, k, l, which lie by x
+    about the class mean: how many samples, x_i x_j, (x_i x_j)(x_i x_k), (x_i x_j)(x_k x_l), and
+    the variance per direction, (5,).
+
+    Where a class is moved by b, samples vary by C about that and C is no more along b than along
+    others, the second less the third is b'Cb = the variance times bb, which is the first.
+    """
+    found = np.zeros(5)
+    _, place, sizes = np.unique(owner * classes + codes, return_inverse=True, return_counts=True)
+    order = np.argsort(place, kind="stable")
+    ends = np.cumsum(sizes)
+    for end, size in zip(ends, sizes, strict=True):
+        if size < 4:
+            continue
+        n = min(int(size), MOST_MOVED)
+        x = about[order[end - size : end - size + n]].astype(float)
+        G = x @ x.T
+        own = np.diag(G).copy()
+        np.fill_diagonal(G, 0.0)
+        rows = G.sum(1)
+        squares = float(np.sum(G**2))
+        triples = float(np.sum(rows**2)) - squares
+        quads = float(rows.sum()) ** 2 - 4 * triples - 2 * squares
+        pairs = float(rows.sum()) / (n * (n - 1))
+        found += n * np.array(
+            [
+                1.0,
+                pairs,
+                triples / (n * (n - 1) * (n - 2)),
+                quads / (n * (n - 1) * (n - 2) * (n - 3)),
+                (float(own.mean()) - pairs) / x.shape[1],
+            ]
+        )
+    return found
+
+
 @dataclass(frozen=True, eq=False)
 class ShapeSums:
     """Sums over pairs of samples of one client and class that say how alike their shapes are: of
     products of differences in a few random directions, by class, (K, s, s), and how many, (K,); and
-    of their squares within clients' classes.
+    of their squares within clients' classes. moves: see `sum_moves`.
     """
 
     by_class: Array
@@ -434,9 +516,12 @@ class ShapeSums:
     squares: float
     square_pairs: float
     alone: float
+    moves: Array
 
     @classmethod
-    def of(cls, rest: Rows, codes: Codes, owner: Owner, classes: int) -> ShapeSums:
+    def of(
+        cls, rest: Rows, codes: Codes, owner: Owner, classes: int, moves: Array | None = None
+    ) -> ShapeSums:
         """From what samples are across the class means."""
         q = rest.shape[1]
         s = min(q, SKETCH)
@@ -459,7 +544,16 @@ class ShapeSums:
             squares += float(np.sum(sums**2))
             square_pairs += float(np.sum(counts**2))
             alone += float(np.sum(np.sum(D**2, axis=1) ** 2))
-        return cls(by_class, pairs, squares, square_pairs, alone)
+        moves = np.zeros(5) if moves is None else moves
+        return cls(by_class, pairs, squares, square_pairs, alone, moves)
+
+    @property
+    def swing(self) -> float:
+        """The variance, among samples of a client's class, of how much of its move each has."""
+        weight, pairs, triples, quads, average = self.moves / max(self.moves[0], 1e-300)
+        if not weight or quads <= 0:
+            return 0.0
+        return float(np.clip((triples - quads - average * pairs) / quads, 0.0, 1.0))
 
     def sizes(self, directions: int) -> tuple[int, int]:
         """In how many directions a class, and a client's class, varies more: 0 where it does not.

@@ -181,16 +181,16 @@ class Survey:
         train = rows.split == 0
         K = len(classes)
         owner = np.zeros(len(x), np.intp)
-        parts = self.frame.read_samples(x @ self.frame.turn, rows.y, owner, train)
+        z = x @ self.frame.turn
+        parts = self.frame.read_samples(z, rows.y, owner, train)
         first, second = (self.frame.add_samples(*part) for part in parts)
-        rest = parts[0][0][:, self.frame.rank :]
         cells = CellMeans.of(np.asarray(rows.x[train], float), rows.y[train], rows.owner[train], K)
         board = HeldOut.of(*rows, K, origin=self.origin, left_out=False)
         return SecondAnswer(
             (first, second),
             self.frame.measure_distances(x, rows.y, train),
             cells.measure_effects(self.frame, 1),
-            ShapeSums.of(rest, rows.y[train], owner[train], K),
+            self.frame.add_shapes(z[train], rows.y[train], owner[train], parts[0][0]),
             score_probes(board, self.theta, self.unit)[:, 0],
         )
 

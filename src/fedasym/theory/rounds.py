@@ -90,8 +90,8 @@ class StepFilter:
         z = np.asarray(x, dtype=np.complex128)
         B = self._step(z, np.zeros_like(z))
         left = np.asarray(B - (self._step(z, np.ones_like(z)) - 1))  # 1 - A
-        far = self._step(z, np.full_like(z, 2.0))
-        if not np.allclose(far, B + 2 * (1 - left), rtol=1e-8, atol=1e-10):
+        far = self._step(z, np.full_like(z, 2.5))  # at 2 an odd power of w - 1 would pass for w - 1
+        if not np.allclose(far, B + 2.5 * (1 - left), rtol=1e-8, atol=1e-10):
             raise NoFormula(
                 f"the step of {type(self.stage).__name__} is not linear in the model, and rounds"
                 " are predicted for linear ones only: measure it with fa.train"

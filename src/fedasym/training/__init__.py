@@ -19,6 +19,7 @@ from fedasym.core.errors import InvalidInput, MissingPackage
 from fedasym.core.privacy import Privacy, read_privacy
 from fedasym.core.runtime import Progress, cache_folder, progress_portion, progress_shown
 from fedasym.data.federation import Federation, check_federation
+from fedasym.data.shards import ShardedFederation
 from fedasym.training.convergence import stable_steps
 from fedasym.training.histories import Histories
 from fedasym.training.history import History
@@ -47,7 +48,7 @@ from fedasym.training.settings import (
 from fedasym.training.twin import DirectedClients, scale_by_direction
 
 if TYPE_CHECKING:
-    from fedasym.training.runner import RunOutcome
+    from fedasym.training.evaluation import RunOutcome
 
 
 SHORTEST = 0.1  # seconds of compiling from which a program is kept
@@ -212,6 +213,8 @@ def train(
     [True, True]
     """
     check_federation(federation)
+    if isinstance(federation, ShardedFederation):
+        federation.check_here()
     progress = progress_shown(progress)
     chosen, several = find_algorithms(algorithm, federation.classes is not None)
     numbers = check_whole_numbers("seeds", [seed] if seeds is None else seeds)
@@ -319,10 +322,11 @@ def compute_histories(
         raise MissingPackage(
             "training needs JAX: pip install 'fedasym[train]' (or a jax build for your accelerator)"
         ) from None
+    from fedasym.training.evaluation import Draw, RunWork
     from fedasym.training.heads import SHORT, numbers_as
     from fedasym.training.plans import default_device
     from fedasym.training.programs import Compiler
-    from fedasym.training.runner import Draw, Runner, RunWork, count_steps
+    from fedasym.training.runner import Runner, count_steps
 
     tree = shared_work(jobs, protocol, federation.counts("train"))
     done = 0

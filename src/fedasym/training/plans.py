@@ -42,9 +42,9 @@ from fedasym.data.splits import COHORT, NOISE, TRAINING, Integers, Words, mix_ha
 from fedasym.training.settings import Kind, Protocol, Settings, bind_stage, own_rate
 
 if TYPE_CHECKING:
+    from fedasym.training.evaluation import Draw, RunWork
     from fedasym.training.heads import Loader, Packed
     from fedasym.training.history import History
-    from fedasym.training.runner import Draw, RunWork
 
 Rows = NDArray[np.int32]
 HASHES = 2**21  # of clients that are drawn from at a time

@@ -453,9 +453,6 @@ class Vector:
     def __array__(self, *_: Any, **__: Any) -> Any:
         return refuse("given to a function of NumPy, such as a norm")
 
-    def __jax_array__(self) -> Any:
-        return refuse("given to a function of JAX, such as a norm")
-
     def __getitem__(self, _: Any) -> Any:
         return refuse("indexed")
 

@@ -37,8 +37,9 @@ from fedasym.training.settings import Protocol, Settings, named_settings
 from fedasym.training.wording import COLUMNS
 
 if TYPE_CHECKING:
+    from fedasym.training.evaluation import RunOutcome
     from fedasym.training.history import History
-    from fedasym.training.runner import RunOutcome, State
+    from fedasym.training.runner import State
 
 FORMAT = "fedasym history 1"
 COUNTED = ("rounds", "correct", "losses", "shared_correct", "shared_losses", "totals")
@@ -87,9 +88,8 @@ class Roster:
 
 def tabulate_history(history: History) -> dict[str, Any]:
     """A run in plain values: what it was, statistics by round, counts [round][client][split]."""
-    counted: tuple[str, ...] = ("correct", "losses", "shared_correct", "shared_losses")
-    if many := isinstance(history.federation, ShardedFederation):
-        counted = ()  # write_clients has them
+    many = isinstance(history.federation, ShardedFederation)  # write_clients has what was counted
+    counted = () if many else ("correct", "losses", "shared_correct", "shared_losses")
     return {
         "algorithm": history.algorithm.name,
         "settings": named_settings(history.settings, history.algorithm),

@@ -171,11 +171,11 @@ def privacy_costs(
         raise InvalidInput("clients is infinite: give a number, on which privacy depends")
     tried = Candidates.of_all(rounds, cohort, local_steps, server_step)
     search = RoundSearch(world, chosen, tried, dimension, delta, sampling)
-    cells = [[search.find(e, m) for m in many] for e in budgets]
-    plain = [search.find(None, m) for m in many]
     share = one_float(margin)
     if not 0 <= share < 1:
         raise InvalidInput(f"margin is {margin!r}: it must be at least 0 and below 1, such as 0.05")
+    cells = [[search.find(e, m) for m in many] for e in budgets]
+    plain = [search.find(None, m) for m in many]
     alone = search.alone
     radius = [
         [equal_radius(world, chosen, cell, free) for cell, free in zip(row, plain, strict=True)]
@@ -281,8 +281,6 @@ class RoundSearch:
                 return np.inf
         while high - low > max(1, 0.002 * high):
             middle = float(np.round(np.sqrt(low * high)))
-            if middle in (low, high):
-                middle = low + 1
             low, high = (low, middle) if reaches(middle) else (middle, high)
         return high
 

@@ -52,6 +52,7 @@ REPORTED = 40  # rounds of a path, unless others are asked for
 MANY_SETTINGS = 2000  # of more, only the last round is reported
 MOST_ROUNDS = 10**6
 CLIPS = np.geomspace(0.02, 2, 41)  # of an update's first length: where privacy leaves the clip open
+TIGHTEST = 1e-9  # of that length: with so tight a clip nothing is learned
 CHUNK = 1 << 21  # numbers of the arrays that are followed at once
 
 
@@ -548,12 +549,14 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
     best = np.empty(plan.cohort.size)
     for i in range(plan.cohort.size):
         tried = start.take(np.full(CLIPS.size, i))
-        tried = replace(
-            tried, plan=replace(plan.take(np.full(CLIPS.size, i)), clip=CLIPS * lengths[i])
-        )
-        energies = follow_energies(tried, np.array([int(plan.rounds[i])])).energies
-        bias, variance, _ = personalise_energies(algorithm, tried, energies)
-        best[i] = CLIPS[int(np.argmin((bias + variance)[:, 0]))] * lengths[i]
+        clips, place = CLIPS * lengths[i], 0
+        while place == 0 and clips[0] > TIGHTEST * lengths[i]:  # the least of them: look below
+            tried = replace(tried, plan=replace(plan.take(np.full(CLIPS.size, i)), clip=clips))
+            energies = follow_energies(tried, np.array([int(plan.rounds[i])])).energies
+            bias, variance, _ = personalise_energies(algorithm, tried, energies)
+            place = int(np.argmin((bias + variance)[:, 0]))
+            best[i] = clips[place]
+            clips = clips * (CLIPS[0] / CLIPS[-1])
     return replace(plan, clip=best)
 
 

@@ -1,6 +1,7 @@
 """Tables as files: separators, decimal commas, marks, missing words, labels, large numbers."""
 
 from datetime import datetime
+from zipfile import ZipFile
 
 import numpy as np
 import polars as pl
@@ -143,6 +144,16 @@ def test_what_cannot_be_read_is_told_where(tmp_path):
         InvalidInput, match="line 3 has 4 fields and the header 3, separated by commas: quote"
     ):
         read(written(tmp_path, "client,x,label\na,1,2\na,1,2,3\n"))
+    many = "client,x,label\n" + "a,1,2\n" * 20000  # beyond what is looked at first
+    for last, says in ((b"\xe9,1,2", "it is not UTF-8 text"), (b"a,1,2,3", "more fields")):
+        with pytest.raises(InvalidInput, match=f"cannot be read as CSV: .*{says}"):
+            read(written(tmp_path, many.encode() + last))
+    with pytest.raises(InvalidInput, match=r"cannot be read as CSV: .*more fields"):
+        read(written(tmp_path, f'client,x,label\n"{"a" * 200_000}",1,2,3\n'))
+    with pytest.raises(InvalidInput, match=r"no.csv': there is no such file"):
+        read_file(tmp_path / "no.csv")
+    with pytest.raises(InvalidInput, match=r"t.ods': tables end in .csv"):
+        read_file(written(tmp_path, "x", "t.ods"))
     with pytest.raises(InvalidInput, match="several columns 'x'"):
         read(written(tmp_path, "client,x, x,label\na,1,2,3\n"))
     with pytest.raises(InvalidInput, match="no samples: the table has a header and no rows"):
@@ -162,6 +173,10 @@ def test_excel_needs_a_package_or_reads(tmp_path, monkeypatch):
         read(file)
     monkeypatch.setattr(frames, "find_spec", lambda name: name == "fastexcel")
     with pytest.raises(InvalidInput, match=r"cannot be read as \.xlsx"):
+        read(file)
+    with ZipFile(file, "w") as archive:
+        archive.writestr("notes.txt", "no workbook")
+    with pytest.raises(InvalidInput, match=r"cannot be read as \.xlsx: .*not found"):
         read(file)
 
 

@@ -4,6 +4,7 @@ import json
 import subprocess
 import sys
 from dataclasses import replace
+from datetime import date
 
 import numpy as np
 import pandas as pd
@@ -125,6 +126,48 @@ def test_levels_that_were_not_seen_and_columns_that_are_not_there():
         InvalidInput, match="'price', row 0 holds 'cheap' where numbers are expected"
     ):
         plain.apply(row.with_columns(price=pl.Series(["cheap", "1", "2", "3"])))
+    with pytest.raises(InvalidInput, match="the table has no rows"):
+        plain.apply(row[:0])
+    with pytest.raises(InvalidInput, match=r"'price', row 1 holds .* at most 1e\+100"):
+        plain.apply(row.with_columns(price=pl.Series([1.0, -1e149, 2.0, 3.0])))
+    with pytest.raises(InvalidInput, match="'when' holds no dates"):
+        fit(dates="number").recipe.apply(row.with_columns(when=pl.lit("soon")))
+
+
+def test_features_follow_the_recipe_whatever_the_order_of_its_columns():
+    recipe = fit().recipe
+    order = [3, 0, 4, 2, 1]
+    turned = replace(recipe, features=tuple(recipe.features[at] for at in order))
+    expected, _ = recipe.apply(FRAME)
+    np.testing.assert_array_equal(turned.apply(FRAME)[0], expected[:, order])
+
+
+def test_an_indicator_and_a_column_of_the_same_name_are_told_apart():
+    frame = FRAME.with_columns((pl.col("stock") / 2).alias("day=tu"))
+    read = fit(frame, features=["day", "day=tu"], scale="none")
+    assert read.names == ("day=tu", "day=we", "day=tu (2)")
+    rows = np.argsort([read.clients.index(name) for name in FRAME["shop"]], kind="stable")
+    np.testing.assert_array_equal(read.features[:, 0], (FRAME["day"] == "tu").to_numpy()[rows])
+    np.testing.assert_array_equal(read.features[:, 2], (FRAME["stock"] / 2).to_numpy()[rows])
+    assert read.recipe.columns[1].name == "day=tu"
+
+
+def test_dates_and_numbers_may_be_levels():
+    days = FRAME.with_columns(when=pl.Series([date(2024, 5, 1 + at % 3) for at in range(N)]))
+    read = fit(days, features=["when"], roles={"when": "category"}, scale="none")
+    assert len(read.names) == 2
+    assert read.features.sum(0).tolist() == [100, 100]
+    half = FRAME.with_columns(price=pl.Series([0.5 + at % 3 for at in range(N)]))
+    read = fit(half, features=["price"], roles={"price": "category"}, scale="none")
+    assert set(read.names) < {"price=0.5", "price=1.5", "price=2.5"}
+    assert read.features.sum(0).tolist() == [100, 100]
+
+
+def test_dates_may_be_classes():
+    days = FRAME.with_columns(sold=pl.Series([date(2024, 5, 1 + at % 2) for at in range(N)]))
+    read = fit(days, task="classification")
+    assert [name[:10] for name in read.classes] == ["2024-05-01", "2024-05-02"]
+    assert read.class_counts().sum(0).tolist() == [150, 150]
 
 
 def test_many_levels_are_pooled():
@@ -183,6 +226,8 @@ def test_json_is_checked_field_by_field():
         held | {"extra": 1},
         {name: value for name, value in held.items() if name != "columns"},
         held | {"columns": "no"},
+        held | {"nested": [{"column": "ward", "groups": 3, "explained": 1.5}]},
+        held | {"left": {}},
         held | {"columns": held["columns"][:1]},
         held | {"features": []},
         held | {"features": [{**held["features"][0], "spread": 0}, *held["features"][1:]]},

@@ -10,6 +10,7 @@ import pytest
 from fedasym.core.errors import InvalidInput
 from fedasym.data.federation import Federation
 from fedasym.data.formats import read
+from fedasym.data.recipe import Recipe
 from fedasym.data.roles import explain_variance, find_combinations
 
 ROOT = Path(__file__).parents[3]
@@ -138,6 +139,7 @@ def test_roles_go_first():
     recipe = made(np.arange(N), "n", roles={"n": "number", "x": "shared"})
     assert recipe.names == ("x", "n")
     assert recipe.personal.tolist() == [False, True]
+    assert repr(recipe) == "Recipe(2 features of 2 columns, label 'y')"
     assert reasons(made(NUMBER, "n", roles={"n": "ignore"})) == {"n": "ignored"}
     assert reasons(made(RNG.integers(3, size=N), "zip", roles={"zip": "identifier"})) == {
         "zip": "identifier"
@@ -163,6 +165,12 @@ def test_wrong_roles_are_refused(roles, says):
         made(NUMBER, "n", roles=roles)
 
 
+def test_a_rare_level_keeps_its_name_where_it_would_be_alone():
+    assert made(["a"] * (N - 1) + ["b"], "n", split=["train"] * N).names == ("x", "n=b")
+    two = made(["a"] * (N - 2) + ["b", "c"], "n", split=["train"] * N)
+    assert two.names == ("x", "n=other")
+
+
 def test_columns_of_clients_serve_the_shared_model():
     recipe = made(RNG.standard_normal(CLIENTS)[WHO], "size")
     assert recipe.personal.tolist() == [True, False]
@@ -185,6 +193,25 @@ def test_the_share_that_nested_groups_explain_is_estimated():
     assert explain_variance(g, c, y) == pytest.approx(0.5, abs=0.05)
     assert explain_variance(g, c, RNG.standard_normal(g.size)) == pytest.approx(0, abs=0.05)
     assert explain_variance(np.arange(10), np.zeros(10, int), RNG.standard_normal(10)) is None
+
+
+def test_a_recipe_says_which_groups_it_left_out_and_what_they_explain():
+    ward = WHO * 5 + np.tile(np.arange(5), N // 5)
+    label = LABEL + 2.0 * (ward % 5)
+    frame = pl.DataFrame({"who": WHO, "x": NUMBER, "ward": ward, "y": label})
+    recipe = Federation.from_frame(frame, label="y", client="who").recipe
+    (nested,) = recipe.nested
+    assert nested.groups == 150
+    assert nested.explained > 0.5
+    told = " ".join(str(recipe).split())
+    assert f"ward: 150 groups within the clients, left out; {nested.explained:.0%} of" in told
+    assert Recipe.from_json(recipe.to_json()) == recipe
+    classes = frame.with_columns(y=pl.Series(label > 4))
+    recipe = Federation.from_frame(classes, label="y", client="who").recipe
+    assert recipe.nested[0].explained is None
+    assert "ward: 150 groups within the clients, left out." in " ".join(str(recipe).split())
+    both = Federation.from_frame(frame, label=["y", "x"], client="who", features=["ward"])
+    assert str(both.recipe).startswith("labels 'y', 'x' have numbers")
 
 
 def test_nested_shares_agree_with_a_mixed_model_by_moments():

@@ -75,7 +75,7 @@ WORDS = (CellKind.TEXT, CellKind.BOOLEAN)  # cells that are words, whatever they
 ENDING = ".policy.toml"  # of the file beside the data: north.csv has north.policy.toml
 ANY = "*"  # every column, every app
 # what the file says of the data, beside the rules
-PLACES = ("data-path", "heads-path", "label", "client", "classes", "split", "task")
+PLACES = ("data-path", "heads-path", "label", "client", "classes", "split", "task", "encoding")
 PREFIX = "allow-"  # of a rule in a node config
 
 
@@ -508,7 +508,9 @@ def find_table(
     named = options.get("features")
     listed = [named] if isinstance(named, str) else named
     label, client = options.get("label", "label"), options.get("client", "client")
-    held = read_tables(sources, FieldNames(label, client, listed), options.get("split"), 0)
+    held = read_tables(
+        sources, FieldNames(label, client, listed), options.get("split"), 0, options.get("encoding")
+    )
     if has_lists(held["frame"], label, client, listed, held["split"], held.get("mask")):
         return None
     with report_as(Fault.BAD_CONFIGURATION):
@@ -568,8 +570,9 @@ def read_options(node_config: Mapping[str, Any], run_config: Mapping[str, Any]) 
     {'label': 'score', 'features': ['age', 'hours'], 'classes': (0, 1, 2)}
     """
     told = {name: node_config.get(name, run_config.get(name)) for name in MEANING}
+    told["encoding"] = node_config.get("encoding")  # how a node's own file was saved
     options = {name: value for name, value in told.items() if value not in (None, "", 0)}
-    for name in ("label", "client", "features", "split", "task"):
+    for name in ("label", "client", "features", "split", "task", "encoding"):
         if not isinstance(options.get(name, ""), str):
             raise InvalidInput(f"{name} is {options[name]!r}: give text")
     if "task" in options:

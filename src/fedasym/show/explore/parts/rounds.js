@@ -3,6 +3,7 @@
 
 const SEMICIRCLE = 6; // nodes of the law of the clients' mean move
 const CLIPS = Array.from({ length: 41 }, (_, i) => 0.02 * 100 ** (i / 40)); // of an update's first length
+const TIGHTEST = 1e-9; // of that length: with so tight a clip nothing is learned
 const ROUND_NODES = 96;
 
 // Logarithms of the least noise multiplier, interpolated between those of the accountant; NaN beyond the table.
@@ -93,10 +94,14 @@ function bestRounds(state, epsilon = state.epsilon, rounds = state.rounds) {
   const start = roundsOf(state, epsilon, rounds);
   if (epsilon === null) return { start, clip: Infinity, path: followRounds(start, Infinity) };
   const first = followRounds({ ...start, rounds: 0 }, Infinity)[0].length;
-  let best = { loss: Infinity, clip: NaN };
-  for (const share of CLIPS) {
-    const loss = personalLoss(start, followRounds(start, share * first, false)[0]);
-    if (loss < best.loss) best = { clip: share * first, loss };
+  let best = { loss: Infinity, clip: NaN }, shares = CLIPS;
+  while (shares[0] > TIGHTEST) {
+    for (const share of shares) {
+      const loss = personalLoss(start, followRounds(start, share * first, false)[0]);
+      if (loss < best.loss) best = { clip: share * first, loss };
+    }
+    if (best.clip !== shares[0] * first) break; // else the least of them: look below
+    shares = shares.map((share) => (share * CLIPS[0]) / CLIPS[40]);
   }
   return { start, ...best, path: followRounds(start, best.clip) };
 }
