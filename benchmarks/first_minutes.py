@@ -130,7 +130,8 @@ def shown_commands(wanted: list[str]) -> dict[Path, list[str]]:
         if page.parent.name == "reference" or not any(each in name for each in wanted or [""]):
             continue
         found[page] = []
-        for block in re.findall(r"```(?:console|bash|)\n(.*?)```", page.read_text(), flags=re.S):
+        blocks = re.findall(r"^```(\w*)\n(.*?)^```$", page.read_text(), flags=re.S | re.M)
+        for block in [each for language, each in blocks if language in ("console", "bash", "")]:
             for line in re.findall(r"^(?:\$ )?(fedasym .*)$", block, flags=re.M):
                 command = line.split(" #")[0].strip()
                 if command not in seen:
