@@ -44,7 +44,33 @@ def factor_covariance(S: Array, trace: float | None = None) -> Array:
     if values.sum() > 0:
         values *= aim / values.sum()
     kept = values > 1e-8 * max(float(values.max(initial=0.0)), 1e-300)
-    return np.asarray(vectors[:, kept] * np.sqrt(values[kept]))
+    # eigenvectors are known up to a sign, which would differ between processors, and draws with it
+    signs = np.where(fixed_directions(len(S), 1)[:, 0] @ vectors < 0, -1.0, 1.0)
+    return np.asarray((vectors * signs)[:, kept] * np.sqrt(values[kept]))
+
+
+def fixed_directions(dimension: int, count: int) -> Array:
+    """So many directions, the same ones always."""
+    return np.random.default_rng(0).standard_normal((dimension, count))
+
+
+def choose_axes(V: Array, rank: int) -> Array:
+    """Orthonormal axes, in columns, of what the first `rank` orthonormal rows span, then of what
+    the others do: they depend on these spaces alone and not on the rows, which where singular
+    values are alike, or 0, differ between processors, so that the same seed draws the same clients
+    everywhere.
+
+    >>> V = np.linalg.qr(np.random.default_rng(1).standard_normal((5, 5)))[0]
+    >>> other = V[[1, 0, 4, 3, 2]] * np.array([1, -1, -1, 1, -1])[:, None]
+    >>> np.allclose(choose_axes(V, 2), choose_axes(other, 2))
+    True
+    """
+    fixed = fixed_directions(len(V), len(V))
+    found = []
+    for rows in (V[:rank], V[rank:]):
+        Q, R = np.linalg.qr(rows.T @ (rows @ fixed[:, : len(rows)]))
+        found.append(Q * np.where(np.diag(R) < 0, -1.0, 1.0))
+    return np.concatenate(found, axis=1)
 
 
 def add_up(one: Any, other: Any) -> Any:
@@ -278,11 +304,11 @@ class Frame:
         values, vectors = scipy.linalg.eigh(covariance + firm * np.eye(d))
         values = np.maximum(values, FLOOR * values.mean())
         room = max(1 - float(np.sum(1 - firm / values)) / freedom, LEAST_ROOM)
-        white = vectors * np.sqrt(room / values)
+        white = vectors * np.sqrt(room / values) @ vectors.T
         known = (middle @ white)[sums.counts > 0]
-        _, powers, turn = np.linalg.svd(known - known.mean(0), full_matrices=True)
+        _, powers, V = np.linalg.svd(known - known.mean(0), full_matrices=True)
         rank = max(int(np.sum(powers > 1e-6 * max(float(powers[0]), 1e-300))), 1)
-        turn = white @ turn.T
+        turn = white @ choose_axes(V, rank)
         within = turn.T @ covariance @ turn / room
         # cell means about class means, weighted by their samples: effects, and what sampling adds
         away = turn.T @ (sums.between - samples * np.outer(mean, mean)) @ turn
