@@ -319,7 +319,10 @@ def test_an_experiment_says_what_it_is_about_to_do(tmp_path):
 
 
 @pytest.mark.parametrize("package", ["pydantic", "polars"])
-def test_a_missing_package_is_named_in_a_sentence(package):
+def test_a_missing_package_is_named_in_a_sentence(package, monkeypatch):
+    import fedasym.experiments as whole
+
+    monkeypatch.setattr(fa, "experiments", whole)  # back again after it: importing sets it anew
     ours = [name for name in sys.modules if name.startswith("fedasym.experiments")]
     with patch.dict(sys.modules, {package: None}):
         for name in ours:
