@@ -2,10 +2,11 @@
 
 import numpy as np
 import pytest
+from sklearn.linear_model import LogisticRegression
 
 import fedasym as fa
 from fedasym.advisor.class_estimates import look_at_clients
-from fedasym.advisor.crosscheck import clear_difference, foresee_accuracies, logistic_levels
+from fedasym.advisor.crosscheck import clear_difference, foresee_accuracies, measure_levels
 from fedasym.advisor.data import read_classes
 from fedasym.algorithms import PAPER
 from fedasym.models.what_if import score_clients
@@ -27,17 +28,29 @@ SHARES = [0.31, 0.31, 0.32, *[0.015] * 4]
 
 @pytest.fixture(scope="module")
 def levels():
-    return logistic_levels(read_classes(clients(SHARES)))
+    return measure_levels(read_classes(clients(SHARES)))
 
 
 def test_a_class_between_two_others_is_masked_by_least_squares_alone(levels):
-    assert levels["fedavg"] > 0.03
+    assert levels["fedavg"].added > 0.03
 
 
 def test_few_and_even_classes_follow_the_loss_that_training_has_too():
     """The middle ones of four on a line are masked by least squares, however even they are."""
-    found = logistic_levels(read_classes(clients([0.25] * 4)))
-    assert found["fedavg"] > 0.03
+    found = measure_levels(read_classes(clients([0.25] * 4)))
+    assert found["fedavg"].added > 0.03
+
+
+def test_the_shared_models_level_is_that_of_all_clients_logistic_regression(levels):
+    """scikit-learn's on all training samples, scored by client on all others."""
+    federation = clients(SHARES)
+    X, y, train = federation.features, federation.labels, federation.split == 0
+    model = LogisticRegression(fit_intercept=False, C=100.0, max_iter=1000).fit(X[train], y[train])
+    right = model.predict(X[~train]) == y[~train]
+    theirs = np.bincount(federation.owner[~train], right) / np.bincount(federation.owner[~train])
+    told = np.sqrt(0.25 / (~train).sum())  # what two fits may differ by on so few samples
+    assert levels["fedavg"].value == pytest.approx(theirs.mean(), abs=2 * told)
+    assert levels["fedavg"].squared < theirs.mean() - 0.03
 
 
 def test_a_difference_is_clear_beyond_two_standard_errors_on_the_same_clients():
@@ -63,11 +76,11 @@ def test_with_few_held_out_samples_training_samples_are_left_out(levels):
         classes=len(SHARES),
     )
     assert (few.split > 0).sum() < 60
-    found = logistic_levels(read_classes(few))
+    found = measure_levels(read_classes(few))
     for name, level in levels.items():  # each is a mean over samples of changes by at most 1
         held, trained = (np.sum(whole.split == part) for part in (2, 0))
-        error = np.sqrt(max(level, 0.05) * (1 / held + 1 / trained))
-        assert abs(found[name] - level) < 3 * error
+        error = np.sqrt(max(level.added, 0.05) * (1 / held + 1 / trained))
+        assert abs(found[name].added - level.added) < 3 * error
 
 
 def test_maml_and_pfedme_are_foreseen_where_samples_are_held_out():

@@ -143,7 +143,7 @@ def test_a_clients_change_in_the_gram_form_is_newtons(name):
     ridge, here = 0.05, softmax_board()
     told = replace(find(name), personalise=fa.algorithms.Ridge(ridge))
     shared = here.pooled if name == "rtfa" else None
-    found = here._personalise(told, shared, np.array([ridge]))[0, :, 1]
+    found = here._personalise(told.correction, shared, np.array([ridge]))[0, :, 1]
     shared = np.zeros((FEATURES, 3)) if shared is None else shared
     samples = ClassSamples.of(X[TRAIN], CODES[TRAIN], OWNER[TRAIN], 3)
     variances = np.full(FEATURES, 1 / (12 * ridge))
@@ -208,8 +208,8 @@ def test_with_the_logistic_loss_samples_are_left_out_of_the_shared_model_too():
     assert here.left_out
     theta = here.pool(0.01)
     quick = np.concatenate(here._start(theta, 0.01))
-    _, _, axes, targets = here._axes
-    held = here._shared_penalty(0.01)
+    axes, targets = here._samples.along, here._samples.Y
+    held = here._samples.penalty(0.01)
     whole = fit_axes(np.zeros_like(targets), axes, targets, held, np.zeros((len(held), 3)))
     assert axes @ whole == pytest.approx(X @ theta, abs=1e-3)
     for i in range(0, len(X), 10):

@@ -56,7 +56,7 @@ from fedasym.advisor.crosscheck import (
     compare_accuracies,
     compare_losses,
     gcv_curves,
-    logistic_levels,
+    measure_levels,
     regression_gains,
 )
 from fedasym.advisor.data import (
@@ -369,7 +369,7 @@ def advise_classes(classes: Classes, beside: Sequence[Algorithm]) -> Advice:
     """Classes and many features: statistics, estimates and probes, then the assembled advice."""
     seen = look_at_clients(classes)
     fresh = estimate_from_held(seen)
-    levels = partial(logistic_levels, classes)
+    levels = partial(measure_levels, classes)
     return assemble_classes(seen, seen.found if fresh is None else fresh, beside, levels)
 
 

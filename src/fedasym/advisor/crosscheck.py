@@ -15,7 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
-from typing import Any
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -33,7 +33,7 @@ from fedasym.advisor.class_predictions import (
     LogisticRidges,
     predict_class_accuracies,
 )
-from fedasym.advisor.class_statistics import Probes
+from fedasym.advisor.class_statistics import LEAST_TESTED, PROBE_ROWS, Probes
 from fedasym.advisor.data import Classes, read_classes, spread_places
 from fedasym.advisor.estimates import Estimates
 from fedasym.advisor.moments import AxisVariances
@@ -43,13 +43,22 @@ from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.core.numbers import Array
 from fedasym.core.runtime import few_threads
 from fedasym.data.federation import Federation
-from fedasym.exact.held_out import HeldOut, SoftmaxHeldOut
+from fedasym.exact.held_out import (
+    STRENGTHS,
+    TEST,
+    VALIDATION,
+    HeldOut,
+    PooledSamples,
+    SoftmaxHeldOut,
+)
 from fedasym.theory.classes.squared_labels import (
     LabelModel,
     best_label_ridge,
     probe_accuracy,
     shared_error,
 )
+
+Heads = TypeVar("Heads", bound=HeldOut)
 
 CURVE_POINTS = 49
 # ridges, in units of the samples' own scale, that mean none and infinite
@@ -64,13 +73,22 @@ JOINT_METHODS = ("maml", "pfedme")
 QUICK_CLIENTS = 200  # that are looked at
 QUICK_FEATURES = 600  # more are projected at random
 QUICK_WORK = 1e10  # multiplications of the second look
-# clients on which the logistic loss is set beside least squares, and multiplications of one pass
+LEVELLED = ("fedavg", "rtfa", "local_ridge")  # whose levels are measured
+# clients whose least-squares heads give the levels: their number, samples, numbers, multiplications
+MOST_LEVEL_CLIENTS = 1000
+MOST_LEVEL_ROWS = 2000
+LEVEL_NUMBERS = 2**25
+SQUARED_WORK = 4e10
+# clients whose heads with the logistic loss are set beside these, and multiplications of one pass
 LEVEL_CLIENTS = 40
 LEAST_LEVEL_CLIENTS = 16
-LEVEL_WORK = 1e8
-JOINT_CLIENTS = 100  # on which least-squares heads of all algorithms are compared
 LEVEL_ROWS = 500  # training samples of each
-LEVEL_FEATURES = 300
+LEVEL_WORK = 1e8
+# multiplications of one pass over the samples of the shared model with that loss, and passes
+SHARED_WORK = 1.5e9
+SHARED_STEPS = 20
+JOINT_CLIENTS = 100  # on which least-squares heads of all algorithms are compared
+JOINT_FEATURES = 300
 CLEAR = 2.0  # standard errors of a difference on the same clients
 LEAST_LEVELLED = 200  # held-out samples; with fewer, training samples are left out in turn
 
@@ -237,30 +255,43 @@ def gain_of_client(
 
 @dataclass(frozen=True, eq=False)
 class LevelRows:
-    """Samples of some clients on which heads are set beside one another, in few directions."""
+    """Samples of some clients on which heads are set beside one another, in few directions.
+
+    split: 0 for training, 1 for validation, 2 for test. halves: too few are for validation or for
+    test, so that every other one of each client has the place of the one, and then of the other.
+    """
 
     rows: Array
     codes: NDArray[np.intp]
     owner: NDArray[np.intp]
     split: NDArray[np.intp]
     count: int
+    halves: bool
 
     @classmethod
-    def of(cls, classes: Classes, most: int) -> LevelRows:
-        """Up to so many clients, evenly spread, and up to LEVEL_ROWS samples of each."""
-        data = project_features(thin_clients(classes, most), LEVEL_FEATURES).data
+    def of(cls, classes: Classes, most: int, samples: int = LEVEL_ROWS) -> LevelRows:
+        """Up to so many clients, evenly spread, and up to so many training samples of each."""
+        data = thin_clients(classes, most).data
         parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
         for place in range(len(data.parts)):
-            for part, held, rows in ((data.rows(place), 0, LEVEL_ROWS), (data.held(place), 1, 100)):
-                chosen = spread_places(len(part[1]), rows)
-                kinds = held * (1 + np.arange(chosen.size) % 2)
-                parts.append((part[0][chosen], part[1][chosen], place, kinds))
+            (X, codes), (held, answers) = data.rows(place), data.held(place)
+            chosen = spread_places(len(codes), samples)
+            parts.append((X[chosen], codes[chosen], place, np.zeros(chosen.size, np.intp)))
+            chosen = spread_places(len(answers), PROBE_ROWS)
+            kinds = 1 + data.tested(place)[chosen].astype(np.intp)
+            parts.append((held[chosen], answers[chosen], place, kinds))
+        split = np.concatenate([part[3] for part in parts])
+        halves = any(np.sum(split == part) < LEAST_TESTED for part in (1, 2))
+        if halves:
+            places = np.flatnonzero(split > 0)
+            split[places] = 1 + np.arange(places.size) % 2
         return cls(
             np.concatenate([part[0] for part in parts]),
             np.concatenate([part[1] for part in parts]).astype(np.intp),
             np.repeat([part[2] for part in parts], [len(part[1]) for part in parts]),
-            np.concatenate([part[3] for part in parts]),
+            split,
             classes.count,
+            halves,
         )
 
     @property
@@ -268,20 +299,44 @@ class LevelRows:
         """Whether so few samples are held out that training samples are left out in turn."""
         return bool(np.sum(self.split > 0) < LEAST_LEVELLED)
 
-    def score(self, kind: type[HeldOut], names: Sequence[str]) -> dict[str, Array]:
+    def prepare(self, kind: type[Heads]) -> Heads:
+        """The clients ready to be scored with a kind of heads."""
+        told = self.rows, self.codes, self.owner, self.split, self.count
+        return kind.of(*told, intercept=False, left_out=self.left_out)
+
+    def score(self, board: HeldOut, names: Sequence[str] = LEVELLED) -> dict[str, Array]:
         """Accuracies of heads by client on held-out samples, or with training samples left out one
         by one where few are held out.
         """
-        board = kind.of(
-            self.rows,
-            self.codes,
-            self.owner,
-            self.split,
-            self.count,
-            intercept=False,
-            left_out=self.left_out,
-        )
-        return {name: board.score_halves(PAPER[name]) for name in names}
+        score = board.score_halves if self.halves else board.score
+        return {name: score(PAPER[name]) for name in names}
+
+    def score_shared(self, theta: Array, part: int) -> Array:
+        """Accuracies of one model by client, on validation samples or on those to report."""
+        held = self.split > 0 if self.halves and part == TEST else self.split == part + 1
+        right = (self.rows[held] @ theta).argmax(1) == self.codes[held]
+        clients = int(self.owner.max()) + 1
+        counts = np.bincount(self.owner[held], minlength=clients)
+        hits = np.bincount(self.owner[held], right, minlength=clients)
+        shares: Array = np.full(clients, np.nan)
+        np.divide(hits, counts, out=shares, where=counts > 0)
+        return shares
+
+    def fit_logistic(self, strengths: Sequence[float], theta: Array) -> Array:
+        """The shared model with the logistic loss of all these clients, from one of some of them
+        on, with the ridge that is best on validation samples.
+        """
+        train = np.flatnonzero(self.split == 0)
+        most = int(SHARED_WORK / theta.size)
+        chosen = train[spread_places(train.size, most)]
+        X = self.rows[chosen].astype(np.float32)
+        Y = np.eye(self.count, dtype=np.float32)[self.codes[chosen]]
+        samples = PooledSamples.of(X, Y, (X.T @ X).astype(float))
+        tried = []
+        for strength in strengths:
+            theta = samples.fit(strength, theta, SHARED_STEPS)
+            tried.append((float(np.nanmean(self.score_shared(theta, VALIDATION))), theta))
+        return max(tried, key=lambda each: each[0])[1]
 
 
 def clear_difference(ours: Array, theirs: Array) -> float:
@@ -301,18 +356,56 @@ def clear_difference(ours: Array, theirs: Array) -> float:
     return mean if abs(mean) > CLEAR * error else 0.0
 
 
-def logistic_levels(classes: Classes) -> dict[str, float]:
-    """How much more accurate heads with the logistic loss, which training has, are than least
-    squares, by algorithm, as far as that is clear on the same clients.
+class Level(NamedTuple):
+    """The accuracy of heads by least squares, and what the logistic loss adds to it, as far as that
+    is clear.
     """
-    rows = classes.data.sizes.mean()
-    d = min(int(classes.data.live.sum()), LEVEL_FEATURES)
-    work = min(rows, LEVEL_ROWS) * min(rows, LEVEL_ROWS, d) * classes.count
-    most = int(np.clip(LEVEL_WORK / max(work, 1.0), LEAST_LEVEL_CLIENTS, LEVEL_CLIENTS))
-    level = LevelRows.of(classes, most)
-    names = ("fedavg", "rtfa", "local_ridge")
-    squared, logistic = (level.score(kind, names) for kind in (HeldOut, SoftmaxHeldOut))
-    return {name: clear_difference(logistic[name], squared[name]) for name in names}
+
+    squared: float
+    added: float
+
+    @property
+    def value(self) -> float:
+        """What training is expected to reach."""
+        return float(np.clip(self.squared + self.added, 0.0, 1.0))
+
+
+def measure_levels(classes: Classes) -> dict[str, Level]:
+    """Accuracies of heads by algorithm: by least squares on as many clients as the work allows, and
+    how much more accurate heads with the logistic loss, which training has, are.
+
+    The shared model with that loss is of all these clients, since the more samples it has the more
+    it is above least squares; clients' own heads, which take their time, are of some of them.
+    """
+    classes = project_features(classes, QUICK_FEATURES)
+    wide = LevelRows.of(classes, count_levelled(classes), MOST_LEVEL_ROWS)
+    board = wide.prepare(HeldOut)
+    squared = wide.score(board)
+    n, d = min(float(classes.data.sizes.mean()), LEVEL_ROWS), wide.rows.shape[1]
+    most = int(LEVEL_WORK / max(n * min(n, d) * classes.count, 1.0))
+    some = LevelRows.of(classes, int(np.clip(most, LEAST_LEVEL_CLIENTS, LEVEL_CLIENTS)))
+    theirs, heads = some.score(some.prepare(HeldOut)), some.prepare(SoftmaxHeldOut)
+    ours = some.score(heads)
+    added = {name: clear_difference(ours[name], theirs[name]) for name in LEVELLED}
+    if not (wide.left_out or some.left_out):
+        strength, theta = heads.fit_shared()
+        theta = wide.fit_logistic((strength, strength / 10), theta)
+        told = (wide.score_shared(each, TEST) for each in (theta, board.pooled))
+        added["fedavg"] = clear_difference(*told)
+        gains = (each["rtfa"] - each["fedavg"] for each in (ours, theirs))
+        added["rtfa"] = added["fedavg"] + clear_difference(*gains)
+    return {name: Level(float(np.nanmean(squared[name])), added[name]) for name in LEVELLED}
+
+
+def count_levelled(classes: Classes) -> int:
+    """On how many clients heads by least squares can be afforded."""
+    d = int(classes.data.live.sum()) if classes.data.basis is None else classes.data.basis.shape[1]
+    n = min(float(classes.data.sizes.mean()), MOST_LEVEL_ROWS)
+    held = min(float(classes.data.held_sizes.mean()), PROBE_ROWS)
+    k = min(n, d)
+    work = 10 * k**3 + n * k * max(n, d) + 2 * STRENGTHS.size * held * k * classes.count
+    most = min(SQUARED_WORK / work, LEVEL_NUMBERS / ((n + held) * d), MOST_LEVEL_CLIENTS)
+    return max(int(most), LEVEL_CLIENTS)
 
 
 def add_joint_methods(table: AccuracyTable, classes: Classes) -> dict[str, ExpectedAccuracy]:
@@ -324,10 +417,10 @@ def add_joint_methods(table: AccuracyTable, classes: Classes) -> dict[str, Expec
         name: ExpectedAccuracy(row.accuracy.value, row.measured, row.trusted)
         for name, row in table.items()
     }
-    level = LevelRows.of(classes, JOINT_CLIENTS)
+    level = LevelRows.of(project_features(classes, JOINT_FEATURES), JOINT_CLIENTS)
     if level.left_out:  # leaving out is exact for averages alone
         return found
-    scores = level.score(HeldOut, ("rtfa", *JOINT_METHODS))
+    scores = level.score(level.prepare(HeldOut), ("rtfa", *JOINT_METHODS))
     for name in JOINT_METHODS:
         near = found["rtfa"].trusted + clear_difference(scores[name], scores["rtfa"])
         measured = float(np.nanmean(scores[name]))
@@ -341,13 +434,13 @@ def compare_accuracies(
     world: LabelModel,
     sizes: ClientSizes,
     found: ClassMoments,
-    levels: Callable[[], Mapping[str, float]] | None = None,
+    levels: Callable[[], Mapping[str, Level]] | None = None,
 ) -> AccuracyTable:
     """Beside each prediction what the samples say; they decide the ranking where the two disagree.
 
     One contradiction is enough: some by samples and others by the model would mix two scales.
-    levels: says what the logistic loss adds to probes by least squares (`logistic_levels`), where
-    they decide.
+    levels: measures accuracies on more clients and with the loss that training has
+    (`measure_levels`), where samples decide.
     """
     out = dict(table)
     error = shared_error(world, found.excess)
@@ -365,15 +458,10 @@ def compare_accuracies(
         out[name] = replace(row, contradicted=off, **told)
     probed = best_ratios(probes)
     if any(out[name].contradicted for name in probed):
-        added = levels() if levels else {}
-        out |= {
-            name: replace(
-                out[name],
-                contradicted=True,
-                trusted=float(np.clip((out[name].measured or 0.0) + added.get(name, 0.0), 0, 1)),
-            )
-            for name in probed
-        }
+        levelled = levels() if levels else {}
+        for name in probed:
+            level = levelled.get(name, Level(out[name].measured or 0.0, 0.0))
+            out[name] = replace(out[name], contradicted=True, trusted=level.value)
     for name, like in LIKE_METHODS.items():
         if name in out and out[like].contradicted:
             gap = min(table[name].accuracy.value - table[like].accuracy.value, 0.0)
@@ -481,7 +569,7 @@ def foresee_accuracies(
         shape = ClientSizes(SizeGroups.of(sizes), seen.dimension)
         world = estimate_world(found, taken.count)
         table, _ = predict_class_accuracies(found, world, shape, intervals=False)
-        levels = partial(logistic_levels, some)
+        levels = partial(measure_levels, project_features(taken, features))
         table = compare_accuracies(table, seen.probes, world, shape, found, levels)
         return add_joint_methods(table, some)
 

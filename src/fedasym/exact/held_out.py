@@ -30,7 +30,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from itertools import pairwise
-from typing import Any
+from typing import Any, Self
 
 import numpy as np
 import scipy.linalg
@@ -146,7 +146,7 @@ class HeldOut:
         intercept: bool = True,
         origin: tuple[Array, float] | None = None,
         left_out: bool | None = None,
-    ) -> HeldOut:
+    ) -> Self:
         """From rows: labels are class codes where `classes` says how many, else (rows, outputs);
         split: 0 for training, 1 for validation, 2 for test. origin: the centre of the features and
         the level of the intercept's column, where they are those of other rows too. left_out: leave
@@ -382,6 +382,43 @@ class HeldOut:
         return found
 
 
+@dataclass(frozen=True, eq=False)
+class PooledSamples:
+    """Samples of all clients along their common axes, for one softmax model of all.
+
+    values, V: of the features' second moments, with a little on each. along: X V / sqrt(values).
+    """
+
+    values: Array
+    V: Array
+    along: Rows
+    Y: Rows
+
+    @classmethod
+    def of(cls, X: Rows, Y: Rows, gram: Array) -> PooledSamples:
+        """From features, one-hot labels and X'X."""
+        values, V = scipy.linalg.eigh(gram + firm_ridge(gram))
+        return cls(values, V, X @ (V / np.sqrt(values)).astype(X.dtype), Y)
+
+    def penalty(self, strength: float) -> Array:
+        """A ridge along the axes, as a share of the mean curvature."""
+        return np.asarray(strength * self.values.mean() / self.values)
+
+    def scale_logits(self, theta: Array) -> Array:
+        """A least-squares model as logits."""
+        outputs = self.along @ self._turn(theta).astype(self.along.dtype)
+        return find_factor(outputs, self.Y) * theta
+
+    def fit(self, strength: float, theta: Array, steps: int = SOFTMAX_STEPS) -> Array:
+        """The softmax model with a ridge, from theta on."""
+        offset, held = np.zeros_like(self.Y), self.penalty(strength)
+        W = fit_axes(offset, self.along, self.Y, held, self._turn(theta), steps)
+        return np.asarray(self.V @ (W / np.sqrt(self.values)[:, None]))
+
+    def _turn(self, theta: Array) -> Array:
+        return np.asarray(np.sqrt(self.values)[:, None] * (self.V.T @ theta))
+
+
 class SoftmaxHeldOut(HeldOut):
     """The same clients with the logistic loss: shared models of all samples, or none.
 
@@ -400,28 +437,24 @@ class SoftmaxHeldOut(HeldOut):
         return self.pool(0.0)
 
     @cached_property
-    def _axes(self) -> tuple[Array, Array, Rows, Rows]:
-        """Eigenvalues and eigenvectors of all samples together, the samples along them, labels."""
-        values, V = scipy.linalg.eigh(self.gram + self.firm)
+    def _samples(self) -> PooledSamples:
+        """All training samples."""
         X = np.concatenate([each.X for each in self.clients])
         Y = np.concatenate([each.Y for each in self.clients])
-        return values, V, X @ (V / np.sqrt(values)).astype(X.dtype), Y
+        return PooledSamples.of(X, Y, self.gram)
 
     def pool(self, strength: float) -> Array:
         """The softmax model of all training samples with a ridge, as a share of the mean curvature;
         from least squares on, as logits.
         """
-        values, V, axes, Y = self._axes
-        root = np.sqrt(values)[:, None]
-        start = root * (V.T @ self.squared)
-        start = find_factor(axes @ start.astype(axes.dtype), Y) * start
-        held = self._shared_penalty(strength)
-        return np.asarray(V @ (fit_axes(np.zeros_like(Y), axes, Y, held, start) / root))
+        return self._samples.fit(strength, self._samples.scale_logits(self.squared))
 
-    def _shared_penalty(self, strength: float) -> Array:
-        """The ridge of the shared model along the axes of all samples."""
-        values = self._axes[0]
-        return np.asarray(strength * values.mean() / values)
+    def fit_shared(self) -> tuple[float, Array]:
+        """The ridge of the shared model that is best on validation samples, and that model."""
+        kept = np.array([np.inf])
+        tried = [self._personalise(None, ridges=kept, **self._shared(s)) for s in SHARED_STRENGTHS]
+        best = SHARED_STRENGTHS[self.choose(np.concatenate(tried))]
+        return best, self._shared(best)["theta"]
 
     def _start(self, theta: Array, strength: float) -> list[Rows]:
         """The shared model's outputs for each client's samples; where samples are left out, each
@@ -430,8 +463,9 @@ class SoftmaxHeldOut(HeldOut):
         outputs = [each.X @ theta.astype(each.X.dtype) for each in self.clients]
         if not self.left_out:
             return outputs
-        _, _, axes, Y = self._axes
-        left = leave_each_out(np.concatenate(outputs), axes, Y, self._shared_penalty(strength))
+        all_ = self._samples
+        held = all_.penalty(strength)
+        left = leave_each_out(np.concatenate(outputs), all_.along, all_.Y, held)
         return np.split(left, np.cumsum([each.n for each in self.clients])[:-1])
 
     def _try(self, algorithm: Algorithm) -> Iterator[Array]:
@@ -449,19 +483,20 @@ class SoftmaxHeldOut(HeldOut):
         if keeps is not Objective.SHARED:
             own = algorithm.personalise.get("ridge")
             ridges = SOFTMAX_STRENGTHS * self.scale if own is None else np.array([float(own)])
+        correction = algorithm.correction
         if algorithm.shares_nothing:
-            yield self._personalise(algorithm, None, ridges)
+            yield self._personalise(correction, None, ridges)
             return
         some = np.unique([len(ridges) // 2, len(ridges) - 1])  # clients that learn, or hardly do
         first = [
-            self._personalise(algorithm, ridges=ridges[some], **self._shared(strength))
+            self._personalise(correction, ridges=ridges[some], **self._shared(strength))
             for strength in SHARED_STRENGTHS
         ]
         yield from first
         others = np.delete(ridges, some)
         if others.size:
             best = SHARED_STRENGTHS[self.choose(np.concatenate(first)) // some.size]
-            yield self._personalise(algorithm, ridges=others, **self._shared(best))
+            yield self._personalise(correction, ridges=others, **self._shared(best))
 
     def _shared(self, strength: float) -> dict[str, Any]:
         """The shared model with a ridge, and what it says of clients' samples; kept."""
@@ -476,7 +511,7 @@ class SoftmaxHeldOut(HeldOut):
 
     def _personalise(
         self,
-        algorithm: Algorithm,
+        correction: ScoreStage | None,
         theta: Array | None,
         ridges: Array,
         offsets: Sequence[Rows] | None = None,
@@ -492,8 +527,8 @@ class SoftmaxHeldOut(HeldOut):
                 offset = each.X @ kept if offsets is None else offsets[place]
                 start = offset if self.left_out else each.new @ kept
             added: Array | float = 0.0
-            if algorithm.correction is not None:
-                added = algorithm.correction.offset(each.Y.sum(0), self.pooled_shares)
+            if correction is not None:
+                added = correction.offset(each.Y.sum(0), self.pooled_shares)
             W = np.zeros((each.x.size, each.Y.shape[1]))
             root = np.sqrt(each.n * each.x)
             A = (each.U * root).astype(each.X.dtype)
