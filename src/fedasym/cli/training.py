@@ -363,7 +363,8 @@ def fit(
     save
         Where the model is kept: a file whose name ends in .safetensors.
     algorithm
-        local, local_ridge, fedavg, ftfa, rtfa, maml or pfedme; what advise recommends by default.
+        Any that can be fitted, such as local_ridge, rtfa or pfedme_ridge; what advise recommends by
+        default.
     ridge
         Ridge of each client's model, where the algorithm has one; by default from how much clients
         differ. Only for labels that are numbers.
