@@ -80,8 +80,10 @@ def kind(hint: Any) -> str:
         .replace("pathlib.", "")
         .replace("None | ", "")
     )
-    several = bare.startswith("list[")
-    inner = bare.removeprefix("list[").removesuffix("]")
+    several = bare.startswith(("list[", "tuple["))
+    inner = (
+        bare.removeprefix("list[").removeprefix("tuple[").removesuffix("]").removesuffix(", ...")
+    )
     if inner.startswith("Literal"):
         return escaped(inner.removeprefix("Literal[").replace("'", "")).replace(", ", " or ")
     return words.get(inner, "path" if "Path" in inner else escaped(inner)) + (

@@ -62,7 +62,7 @@ def noise_variation(seen: RegressionEvidence) -> str | None:
         return None
     return (
         f"noise differs between clients (noise^2 by about {found.noise_cv:.0%}): a client with more"
-        " noise wants a larger ridge, and weights by samples over noise^2 would do better."
+        " noise needs a larger ridge, and weights by samples over noise^2 would do better."
     )
 
 
@@ -108,8 +108,8 @@ def displacement_alignment(seen: RegressionEvidence) -> str | None:
     where = "strong" if seen.structure.alignment > 0 else "weak"
     return (
         f"clients differ mostly along {where} features (the displacement's covariance is about"
-        f" Sigma^{power:g}): this is in the numbers, and the rule ridge = noise^2 aspect/radius^2"
-        " does not hold."
+        f" Sigma^{power:g}): the numbers account for this, but the rule ridge = noise^2"
+        " aspect/radius^2 does not hold."
     )
 
 
@@ -124,9 +124,9 @@ def ridge_disagreement(seen: RegressionEvidence) -> str | None:
     if gain < CLEAR_ERRORS * error or gain < 0.01 * level:
         return None
     return (
-        f"cross-validation over clients wants the ridge {seen.shared.best / samples:.3g} where the"
-        f" model wants {row.ridge:.3g}, and its error is lower by {gain / level:.1%}: the model of"
-        " how clients differ does not fit; its ridge is taken."
+        f"cross-validation over clients wants the ridge {seen.shared.best / samples:.3g}, not the"
+        f" model's {row.ridge:.3g}, and its error is lower by {gain / level:.1%}: the model of"
+        " how clients differ does not fit, so the ridge of cross-validation is used."
     )
 
 
@@ -159,8 +159,8 @@ def optimistic_levels(seen: RegressionEvidence) -> str | None:
         return None
     return (
         f"the shared model's error on held-out samples is {measured:.3g} where {expected:.3g} was"
-        " predicted: were the features trained on these very samples? Levels are optimistic, test"
-        " errors below use the held-out level; ridge and ranking can still be right."
+        " predicted: were the features trained on these very samples? Levels are optimistic (test"
+        " errors below use the held-out level); ridge and ranking can still be right."
     )
 
 
@@ -202,18 +202,18 @@ def doubt_noise(found: Estimates, intercept: bool) -> tuple[Doubt, ...]:
     said = [
         Doubt(
             "statistics with noise",
-            "the population comes from sums with privacy noise, which is in all intervals: by them"
-            f" the radius is between {low:.3g} and {high:.3g}. Two moments of the covariance were"
-            " looked at, optima are taken to lie in no direction more than in others, and no"
-            " held-out samples speak for or against the levels.",
+            "the population comes from sums with privacy noise, which all intervals include: the"
+            f" radius is between {low:.3g} and {high:.3g}. Only two moments of the covariance are"
+            " known, optima are assumed to have no preferred direction, and no held-out samples"
+            " check the levels.",
         )
     ]
     if found.flat:
         said.append(
             Doubt(
                 "no difference",
-                "with this noise clients may as well be all alike: a larger epsilon for the"
-                " statistics, or more clients, would tell.",
+                "with this noise clients may just as well be all alike: a larger epsilon for the"
+                " statistics, or more clients, would show whether they are.",
             )
         )
     if intercept:
@@ -254,8 +254,8 @@ def few_mixed_clients(table: SampleTable) -> str | None:
     if m >= FEW_CLIENTS:
         return None
     return (
-        f"there are {m} clients: how they differ is poorly known, and the intervals say so; more"
-        " clients would tell."
+        f"there are {m} clients: how they differ is poorly known, as the wide intervals show; more"
+        " clients would narrow them."
     )
 
 
@@ -275,8 +275,8 @@ def no_difference(found: Components) -> str | None:
     if np.any(found.ratios > 0):
         return None
     return (
-        "the likeliest clients do not differ at all: one model for all serves them as well; more"
-        " samples per client would show smaller differences."
+        "most likely, clients do not differ at all: one model for all serves them just as well;"
+        " more samples per client would show smaller differences."
     )
 
 
@@ -300,7 +300,7 @@ def mixed_noise_variation(table: SampleTable, found: Components) -> str | None:
         return None
     return (
         f"noise differs between clients (noise^2 by about {np.sqrt(excess):.0%}): a client with"
-        " more noise wants a larger ridge, and expected errors are means over clients."
+        " more noise needs a larger ridge, and expected errors are means over clients."
     )
 
 
@@ -398,10 +398,10 @@ def class_imbalance(seen: ClassEvidence) -> str | None:
     if effective >= UNEVEN_CLASSES * len(seen.classes):
         return None
     return (
-        f"classes are of very different size (the largest has {share.max():.0%} of the samples, as"
-        f" if there were {effective:.3g} of {len(seen.classes)}): the theory has classes alike;"
-        f" always naming the largest class is right {share.max():.0%} of the time, so compare"
-        " accuracies with that."
+        f"classes are of very different size (the largest has {share.max():.0%} of the samples,"
+        f" and the {len(seen.classes)} count like {effective:.3g} equal ones): the theory takes"
+        " classes to be alike; always naming the largest class is right"
+        f" {share.max():.0%} of the time, so compare accuracies with that."
     )
 
 
@@ -418,8 +418,8 @@ def label_shift(seen: ClassEvidence) -> str | None:
         return None
     return (
         f"clients have different classes (their counts vary {statistic / freedom:.1f} times as much"
-        " as chance makes them): part of what a client gains is knowing which classes it has, an"
-        " intercept that the theory does not have."
+        " as by chance): part of what a client gains is knowing which classes it has, an intercept"
+        " that the theory does not have."
     )
 
 
@@ -433,9 +433,9 @@ def feature_mean(seen: ClassEvidence) -> str | None:
     if seen.mean_share < MEAN_SHARE:
         return None
     return (
-        f"{seen.mean_share:.0%} of the features' energy is in their mean, where the theory has mean"
-        " 0: along it a head without bias keeps its intercept; subtract the mean of each feature"
-        " and train with a bias if levels matter."
+        f"{seen.mean_share:.0%} of the features' energy is in their mean, which the theory takes to"
+        " be 0: a head without bias uses that direction as its intercept; subtract the mean of each"
+        " feature and train with a bias if levels matter."
     )
 
 
@@ -449,9 +449,7 @@ def link_disagreement(seen: ClassEvidence) -> str | None:
     listed = ", ".join(
         f"{row.algorithm} {row.expected:.1%} against {row.measured:.1%}" for row in off
     )
-    how = (
-        "on held-out samples" if seen.probes.holds else "by leaving out one sample after the other"
-    )
+    how = "on held-out samples" if seen.probes.holds else "by leaving out one sample at a time"
     return (
         f"model and samples disagree on the accuracy of least-squares classifiers ({listed} {how}):"
         " a logistic link on Gaussian features does not fit these data. Take the advice as a"
@@ -492,8 +490,8 @@ def probe_disagreement(seen: ClassEvidence) -> str | None:
         else f"the ridge {seen.probes.ratios[best] / n:.3g}"
     )
     return (
-        f"for least squares the samples want {wanted} where the model wants {model / n:.3g}, and"
-        f" are right {gain:.1%} more often with it: the model of how clients differ does not fit;"
+        f"for least squares the samples want {wanted}, not the model's {model / n:.3g}, and"
+        f" {gain:.1%} more of them are right with it: the model of how clients differ does not fit;"
         " the logistic loss's ridge is moved by the same factor."
     )
 

@@ -156,8 +156,8 @@ def weight_lines(advice: Advice) -> list[str]:
     noise = f"  noise {about.noise}: the standard deviation of what no model of these features"
     noise += " explains"
     if advice.columns:
-        noise += "\n  weights: what the label changes by with one standard deviation of a feature,"
-        noise += " unless --scale none"
+        noise += "\n  weights: the label's change for one standard deviation of a feature"
+        noise += " (--scale none: for one unit)"
     width = max(12, *(len(each.name) + 2 for each in advice.weights))
     lines = [
         f"  {'':<{width}}{'shared weight':>14}{'95% interval':>22}"
@@ -209,7 +209,7 @@ def loss_lines(advice: Advice) -> list[str]:
 def gainer_lines(advice: Advice) -> list[str]:
     """Who gains and who loses."""
     gains, loses, unclear = count_verdicts(advice)
-    told = f"{gains} surely gain, {loses} surely lose, {unclear} may do either."
+    told = f"{gains} surely gain, {loses} surely lose, and {unclear} may do either."
     head = "Own models (rtfa) instead of the shared one (fedavg): of"
     lines = [f"{head} {plural(len(advice.clients), 'client')} {told}"]
     return lines + keeper_lines(advice, lambda gain: f"{gain:+.3g}")
@@ -312,7 +312,7 @@ def class_population_lines(advice: Advice) -> list[str]:
         f"  centre {about.centre}   length of the shared optimum",
         f"  signal {about.signal}   standard deviation of a client's logits",
         aspect_line(about.aspect),
-        f"  largest class {max(about.shares):.1%} of the labels: what always naming it gets right",
+        f"  largest class {max(about.shares):.1%} of the labels: the accuracy of always naming it",
     ]
 
 

@@ -187,7 +187,7 @@ def partition(
         The column or array of labels.
     client
         A table's column of clients, whose samples are pooled; "client" where there is one. It is
-        no feature.
+        not a feature.
     task
         classification or regression, where labels are numbers.
     encoding
@@ -254,7 +254,7 @@ def shard(
     shards
         How many files; by default as many as make 64 MB each.
     layout
-        Of the files: safetensors, which is read fastest, or parquet, for other tools.
+        The files' format: safetensors, which is read fastest, or parquet, for other tools.
     """
     federation = read_federation(file, columns, show=True)
     if shards is None:
@@ -325,7 +325,7 @@ def pretrain(
     decay
         What the step size is multiplied by.
     decay_every
-        After so many epochs, again and again.
+        How many epochs lie between two such changes.
     decay_at
         Instead: the epochs at which it is multiplied, separated by commas.
     augmentation

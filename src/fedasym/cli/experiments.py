@@ -179,7 +179,7 @@ def sweep(
 
 @runs.command(name="list")
 def list_folder(folder: str = "runs", /) -> None:
-    """The runs in a folder: how far each is.
+    """The runs in a folder, and how far each is.
 
     Example: fedasym runs list
 
@@ -204,7 +204,7 @@ def show(
     json: AsJson = False,
     latex: AsLatex = False,
 ) -> None:
-    """The results of a run, as far as it is.
+    """The results of a run so far.
 
     Example: fedasym runs show mine --comparisons
 
@@ -294,8 +294,7 @@ def report(
         Ask the advisor what it would have said before training; the run's folder keeps the answer,
         and the page shows it.
     data
-        With theory: a file of the run's samples, where they are no longer where the experiment
-        says.
+        With --theory: a file of the run's samples, if they are no longer where the experiment says.
     """
     from fedasym.experiments.reproduction import curves_of
     from fedasym.experiments.tables import find_run

@@ -194,7 +194,7 @@ def advise(
 ) -> None:
     """Which algorithm for these clients, with which ridge, how sure, and how to prove it wrong.
 
-    Clients on disk may be read by the workers of a cluster, each its own shards: fedasym advise
+    The workers of a cluster may read clients on disk, each its own shards: fedasym advise
     /data/clients --on ray --address 10.0.0.1:6379
 
     Example: fedasym advise shops --label sales --client shop --report advice.html
@@ -220,12 +220,12 @@ def advise(
         Ask the nodes of a running Flower federation, whose samples stay with them: data is then the
         name that Flower's configuration has for it.
     epsilon
-        A privacy budget of training: where it makes sharing too expensive, clients learn alone. For
-        classes by least-squares heads.
+        A privacy budget for training: where it makes sharing too expensive, clients learn alone.
+        For classes, it is that of least-squares heads.
     delta
         Failure probability of the privacy budgets; well below 1/clients.
     statistics_epsilon
-        A privacy budget of the advice itself: its statistics are sums with noise. Regression.
+        A privacy budget for the advice itself: its statistics are sums with noise. Regression.
     """
     others: dict[str, object] = {"--json": json, "--confirm": confirm, "--report": report}
     others |= {"--plot": plot, "--algorithms": algorithms, "--what-if": what_if}
@@ -363,10 +363,11 @@ def fit(
     save
         Where the model is kept: a file whose name ends in .safetensors.
     algorithm
-        local, local_ridge, fedavg, ftfa, rtfa, maml or pfedme; what advise recommends by default.
+        Any that can be fitted, such as local_ridge, rtfa or pfedme_ridge; what advise recommends by
+        default.
     ridge
-        Of each client's model, where the algorithm has one; by default from how much clients
-        differ. Labels that are numbers.
+        Ridge of each client's model, where the algorithm has one; by default from how much clients
+        differ. Only for labels that are numbers.
     """
     if not save.endswith(".safetensors"):
         raise fa.InvalidInput(f"save is {save!r}: its name must end in .safetensors")
@@ -470,10 +471,9 @@ def deploy(
     clip
         Length to which each client's update is clipped.
     sampling
-        poisson (default), or fixed for cohorts of a fixed size, of which the same noise protects
-        less.
+        poisson (default), or fixed for cohorts of a fixed size, which the same noise protects less.
     statistics_epsilon
-        Of advise: a privacy budget of its own statistics, to which every node adds noise.
+        With advise: a privacy budget for its own statistics, to which every node adds noise.
     """
     from fedasym.deploy.flower import digest_app, write_app
 
@@ -489,7 +489,7 @@ def deploy(
     )
     print(f"    fedasym try {folder}\n")
     print("or on a file of yours, with --data FILE --label COLUMN --client COLUMN.")
-    print(f"Owners of nodes who let it run list its digest, {digest_app(folder)}")
+    print(f"Node owners who let it run list its digest, {digest_app(folder)}")
     if find_spec("flwr") is None:
         print(f"flwr is not installed here: {EXTRA}, on the server and on every node")
     print("docs/how-to/flower.md goes from data on three machines to a running federation.")
@@ -497,7 +497,7 @@ def deploy(
 
 @app.command(name="digest", group=TRAINING)
 def print_digest(folder: str, /) -> None:
-    """Print the digest of a Flower app, by which owners of nodes allow it to run.
+    """Print the digest of a Flower app, by which node owners allow it to run.
 
     Example: fedasym digest app
 

@@ -52,8 +52,8 @@ class Settings:
         default=50,
         least=0,
         meaning=(
-            "all clients are personalised and tested each time this many rounds are done; 0:"
-            " after the last alone"
+            "all clients are personalised and tested each time this many rounds are done; 0: only"
+            " after the last"
         ),
     )
     cohort: int | None = setting(
