@@ -164,8 +164,8 @@ clients = 8
 dimension = 10
 aspect = 0.3
 [settings]
-rounds = 5_000
-evaluate_every = 2_500
+rounds = 1_000
+evaluate_every = 500
 cohort = 3
 local_steps = 3
 """

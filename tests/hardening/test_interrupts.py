@@ -5,6 +5,7 @@ long command.
 from __future__ import annotations
 
 import importlib.util
+import os
 import random
 import signal
 import subprocess
@@ -15,6 +16,8 @@ from pathlib import Path
 import pytest
 
 from fedasym.__main__ import interruptible, is_importing
+
+from ..warm import Process, Starter
 
 FILE = Path(__file__).parents[2] / "benchmarks" / "interrupts.py"
 
@@ -27,25 +30,30 @@ def interrupts():
     return module
 
 
-@pytest.mark.parametrize("share", [0.1, 0.3, 0.6])
-def test_ctrl_c_ends_training_in_a_line(interrupts, tmp_path, share):
-    words = [
-        "train",
-        "synthetic",
-        "--rounds",
-        "2000",
-        "--evaluate-every",
-        "0",
-        "--algorithms",
-        "fedavg",
-    ]
-    with interrupts.start(tmp_path, tmp_path, words) as process:
-        time.sleep(0.7 + 6 * share)  # from importing to training: early ones before JAX is there
+TRAIN = ["train", "synthetic", "--rounds=2000", "--evaluate-every=0", "--algorithms=fedavg"]
+
+
+def test_ctrl_c_ends_importing_in_a_line(interrupts, tmp_path):
+    with interrupts.start(tmp_path, tmp_path, TRAIN) as process:
+        time.sleep(1.3)  # before JAX is there
         process.send_signal(signal.SIGINT)
         _, told = process.communicate(timeout=60)
     assert process.returncode == 130, told
     assert "fedasym: stopped" in told
     assert "Traceback" not in told
+
+
+def test_ctrl_c_ends_training_in_a_line(interrupts, tmp_path):
+    imported = ("fedasym.cli.training", "fedasym.training.runner", "jax.numpy")
+    starter = Starter(interrupts.environment(tmp_path), *imported)
+    for place, seconds in enumerate((0.3, 1.5)):  # compiling, or training
+        process = Process(starter, ["fedasym", *TRAIN], tmp_path / f"{place}.log")
+        time.sleep(seconds)
+        os.kill(process.number, signal.SIGINT)
+        assert process.wait(60, pause=0.01) == 130, process.text
+        assert "fedasym: stopped" in process.text
+        assert "Traceback" not in process.text
+    starter.stop()
 
 
 def test_a_killed_simulation_goes_on(interrupts, tmp_path):

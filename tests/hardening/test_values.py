@@ -232,6 +232,7 @@ def test_a_value_that_makes_no_sense(name, tmp_path, monkeypatch):
         ),
         ("train", "progress", "x", "progress is 'x': give a function"),
         ("sweep", "progress", 3, "progress is 3: give a function"),
+        ("advise", "progress", "x", "progress is 'x': give a function"),
         ("simulate", "save", 3, "save is 3: give the path of a file or folder"),
         ("simulate many", "clients", [3, HUGE], "clients is 1000"),
         ("simulate classes", "vary", np.zeros(2), "vary is array.*for a Population"),

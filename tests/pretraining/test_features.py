@@ -180,21 +180,16 @@ from small import vectors
 import fedasym as fa
 from fedasym import pretraining
 pretraining.SIZE, pretraining.EVERY = 5, 0.0
-if len(sys.argv) > 3:
-    plain = pretraining.as_dtype
-    pretraining.as_dtype = lambda *given: (time.sleep(0.1), plain(*given))[1]
-told = []
-tell = lambda share, text: told.append(text)
-path = fa.pretraining.features("mine", vectors(), network="my_networks:made", into=sys.argv[2], progress=tell)
-print(len(told), path)
+plain = pretraining.as_dtype
+pretraining.as_dtype = lambda *given: (time.sleep(0.1), plain(*given))[1]
+fa.pretraining.features("mine", vectors(), network="my_networks:made", into="out")
 """
 
 
-def test_killed_features_go_on_where_they_were(mine, tmp_path):
+def test_killed_features_go_on_where_they_were(mine, tmp_path, monkeypatch):
     (tmp_path / "slow.py").write_text(SLOW)
-    command = [sys.executable, "slow.py", str(Path(__file__).parent), "out"]
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    process = subprocess.Popen([*command, "slow"], env=environment)
+    command = [sys.executable, "slow.py", str(Path(__file__).parent)]
+    process = subprocess.Popen(command, env=os.environ | {"OMP_NUM_THREADS": "1"})
     note = tmp_path / "out" / "features"
     start = time.monotonic()
     while (
@@ -207,13 +202,19 @@ def test_killed_features_go_on_where_they_were(mine, tmp_path):
     process.send_signal(signal.SIGKILL)
     process.wait()
     assert not list(note.glob("*.safetensors"))
-    out = subprocess.run(
-        command, env=environment, capture_output=True, text=True, check=True
-    ).stdout.split()
-    assert int(out[0]) <= 1 + (100 - 30) // 5  # 20 pieces and a last word in an undisturbed run
+    monkeypatch.setattr(pretraining, "SIZE", 5)
+    told = []
+    path = fa.pretraining.features(
+        "mine",
+        vectors(),
+        network="my_networks:made",
+        into="out",
+        progress=lambda *it: told.append(it),
+    )
+    assert len(told) <= 1 + (100 - 30) // 5  # 20 pieces and a last word in an undisturbed run
     with torch.no_grad():
         expected = perceptron()[:2](torch.tensor(vectors().features)).numpy().astype(np.float16)
-    assert np.array_equal(fa.Federation.from_safetensors(tmp_path / out[1]).features, expected)
+    assert np.array_equal(fa.Federation.from_safetensors(path).features, expected)
     assert len(list(note.iterdir())) == 1
 
 

@@ -190,6 +190,7 @@ def advise(
     ... )
     ('pfedme', 0.3, 0.5)
     """
+    progress = progress_shown(progress)
     if on is not None:
         if flag("what_if", what_if):
             raise InvalidInput(
@@ -198,7 +199,7 @@ def advise(
             )
         asked: dict[str, Any] = {"task": task, "intercept": intercept, "algorithms": algorithms}
         asked |= {"privacy": privacy, "statistics_privacy": statistics_privacy}
-        with share_shards(data, on, progress_shown(progress)) as shared:
+        with share_shards(data, on, progress) as shared:
             return advise(shared, y, clients, **asked)
     if drawn := flag("what_if", what_if):
         check_resembled(data)

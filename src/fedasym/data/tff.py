@@ -211,9 +211,8 @@ class ClientFile:
         """How many samples a client has, without reading them."""
         return int(self.field(client, field).shape[0])
 
-    def read(self, client: str, field: str) -> NDArray[Any]:
-        """A field's values."""
-        data = self.field(client, field)
+    def read(self, data: Any, client: str, field: str) -> NDArray[Any]:
+        """The values of a field's dataset."""
         try:
             return np.asarray(data[()])
         except (OSError, RuntimeError) as reason:
@@ -234,7 +233,7 @@ class ClientFile:
                 field,
                 f"has shape {data.shape} where {('samples', *shape)} is expected".replace("'", ""),
             )
-        values = self.read(client, field)
+        values = self.read(data, client, field)
         if most is not None and not (values.min() >= 0 and values.max() <= most):
             bad = values[(values < 0) | (values > most)].flat[0]
             raise self.wrong(
@@ -253,7 +252,7 @@ class ClientFile:
                 field,
                 f"has shape {data.shape} and type {data.dtype} where one string each is expected",
             )
-        values = self.read(client, field).tolist()
+        values = self.read(data, client, field).tolist()
         for value in values:
             if not isinstance(value, bytes | str):
                 raise self.wrong(client, field, f"holds {value!r} where strings are expected")

@@ -340,9 +340,9 @@ def draw_images(
         rng = seeded_generator(seed, DRAWS, client)
         over_coarse, over_fine = rng.gumbel(size=(n, len(children))), rng.gumbel(size=(n, widest))
         for sample in range(n):
-            coarse = int(np.argmax(upper + over_coarse[sample]))
+            coarse = int((upper + over_coarse[sample]).argmax())
             kinds = children[coarse]
-            each = int(kinds[np.argmax(lower[kinds] + over_fine[sample, : len(kinds)])])
+            each = int(kinds[(lower[kinds] + over_fine[sample, : len(kinds)]).argmax()])
             chosen[client, sample] = stock[each].pop()
             left[coarse] -= 1
             if not stock[each]:

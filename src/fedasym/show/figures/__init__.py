@@ -20,6 +20,7 @@ import numpy as np
 from markupsafe import Markup
 from matplotlib import rc_context
 from matplotlib.axes import Axes
+from matplotlib.backend_bases import get_registered_canvas_class
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.backends.backend_svg import FigureCanvasSVG
 from matplotlib.figure import Figure
@@ -222,7 +223,10 @@ def save(figure: Figure, path: str | Path) -> Path:
             " first"
         )
     dated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
-    figure.savefig(target, dpi=160, metadata=dated or None)
+    figure.set_dpi(160)
+    sheet = get_registered_canvas_class(kind)(figure)
+    # savefig would draw it twice: once for the layout, which drawing makes anyway
+    getattr(sheet, f"print_{kind}")(target, metadata=dated or None)
     return target
 
 
