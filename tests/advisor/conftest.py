@@ -89,7 +89,8 @@ def class_world():
 
 @pytest.fixture
 def _unstopped(monkeypatch):
-    """Advice without the point where fine-tuning should stop, half of its time: for many draws that
-    do not look at it.
+    """Advice without the point where fine-tuning should stop, half of its time: for tests that do not
+    look at it.
     """
-    monkeypatch.setattr("fedasym.advisor.predict_steps", lambda *_: None)
+    for name in ("predict_steps", "predict_stopping"):
+        monkeypatch.setattr(f"fedasym.advisor.{name}", lambda *_: None)

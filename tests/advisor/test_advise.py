@@ -85,6 +85,7 @@ def test_predictions_are_those_of_predict_on_the_estimates(world, advice, sent):
     )
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_clients_of_different_sizes_have_ridges_of_their_own(world):
     X, y, _ = world.but(clients=40).draw()
     cut = [(x[: 8 + i % 13], v[: 8 + i % 13]) for i, (x, v) in enumerate(zip(X, y, strict=True))]
@@ -128,6 +129,7 @@ def test_stopping_is_nearly_as_good_as_the_ridge(advice):
     assert advice.steps.loss == pytest.approx(advice.predictions["rtfa"].new.value, rel=0.05)
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_someone_whose_samples_say_so_is_predicted_to_lose(world):
     """Three clients in four sit at the shared optimum and shout with noise: a model of their own
     can only hurt them.
@@ -156,6 +158,7 @@ def test_the_experiment_confirms_good_advice_and_refutes_bad(drawn, advice):
     assert "REFUTED" in str(outcome)
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_the_experiment_uses_held_out_samples_where_there_are_any(drawn):
     X, y, _ = drawn
     split = np.tile(np.repeat([0, 2], [16, 4]), 40)
@@ -284,6 +287,7 @@ def test_odd_data_give_finite_advice(drawn, spoil):
     assert str(found)
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_algorithms_beside_the_papers_with_many_features():
     drawn = fa.datasets.synthetic(radius=1, noise=0.5, aspect=2, clients=20, dimension=60, seed=1)
     stages = fa.algorithms

@@ -61,8 +61,8 @@ def changed(world, what):
             # features cluster by class: far more is known than a logistic link on Gaussian features
             # allows
         ):
-            X, y, _ = world.but(classes=3).draw(6)
-            means = 2.5 * np.eye(3, x_width := X[0].shape[1])
+            X, y, _ = world.but(classes=3, clients=16).draw(6)
+            means = 2.0 * np.eye(3, x_width := X[0].shape[1])
             return [rng.standard_normal((len(v), x_width)) + means[v] for v in y], y
         case (
             "ridge"

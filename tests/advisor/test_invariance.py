@@ -16,6 +16,7 @@ def losses(advice):
     return {name: row.loss.value for name, row in advice.predictions.items()}
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_the_order_of_clients_does_not_matter(base):
     X, y, first = base
     order = np.random.default_rng(0).permutation(len(X))
@@ -27,6 +28,7 @@ def test_the_order_of_clients_does_not_matter(base):
     assert second.client("c3").gain == pytest.approx(first.client(3).gain, rel=1e-5)
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_the_order_of_rows_does_not_matter(base):
     X, y, first = base
     rng = np.random.default_rng(1)
@@ -39,6 +41,7 @@ def test_the_order_of_rows_does_not_matter(base):
     assert losses(second) == pytest.approx(losses(first), rel=1e-6)
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_rows_with_a_name_each_are_the_same_clients(base):
     X, y, first = base
     ids = np.repeat(np.arange(len(X)), len(y[0]))
@@ -49,6 +52,7 @@ def test_rows_with_a_name_each_are_the_same_clients(base):
     assert losses(second) == pytest.approx(losses(first), rel=1e-6)
 
 
+@pytest.mark.usefixtures("_unstopped")
 @pytest.mark.parametrize("scale", [1e-3, 40.0])
 def test_scaling_labels_scales_losses(base, scale):
     X, y, first = base
@@ -75,6 +79,7 @@ def test_scaling_features_scales_the_ridge_and_not_the_losses(base, scale):
     assert second.steps.step == pytest.approx(first.steps.step / scale**2, rel=1e-5)
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_rotating_the_features_does_not_matter(base):
     X, y, first = base
     Q, _ = np.linalg.qr(np.random.default_rng(3).standard_normal((X[0].shape[1],) * 2))
@@ -83,6 +88,7 @@ def test_rotating_the_features_does_not_matter(base):
     assert second.ridge == pytest.approx(first.ridge, rel=1e-6)
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_features_that_are_always_zero_are_left_out_and_told(base):
     X, y, first = base
     second = advise(
@@ -94,6 +100,7 @@ def test_features_that_are_always_zero_are_left_out_and_told(base):
     )
 
 
+@pytest.mark.usefixtures("_unstopped")
 def test_features_that_follow_from_others_are_left_out_and_told(base):
     """As one-hot columns beside an intercept do: the samples lie in fewer directions than there are
     features.

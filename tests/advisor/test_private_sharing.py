@@ -9,6 +9,9 @@ import pytest
 from tests.command import fedasym
 
 import fedasym as fa
+from fedasym.advisor.advice import charge_privacy
+from fedasym.advisor.data import read_clients
+from fedasym.advisor.estimates import pool_and_estimate
 
 
 def drawn(clients):
@@ -35,7 +38,7 @@ def test_a_tight_budget_among_few_clients_makes_sharing_too_dear(few, tight):
     assert tight.privacy.plain == plain.predictions["rtfa"].trusted
     assert 20 < tight.privacy.pays < 60
     assert f"it would pay with {tight.privacy.pays:.0f} or more" in str(tight).replace("\n", " ")
-    loose = fa.advise(few, privacy=fa.Privacy(epsilon=8))
+    loose = charge_privacy(plain, fa.Privacy(epsilon=8))
     assert loose.recommended == "rtfa"
     assert loose.privacy.plain < loose.privacy.loss < tight.privacy.loss
     # noise in the shared model is more displacement: its best ridge is smaller, as after rounds
@@ -116,12 +119,11 @@ def test_heads_on_one_hot_labels_are_one_regression(labelled, loose):
     """Squares of radius, noise and norm: of each class by itself, as numbers, and added up."""
     trains = labelled.split == 0
     alike, owner = one_hot(labelled).labels[trains], labelled.owner[trains]
-    told = {"task": "regression", "intercept": False}
     X = labelled.features[trains]
-    found = [fa.advise(X, alike[:, c], owner, **told).population for c in range(3)]
+    found = [pool_and_estimate(read_clients(X, alike[:, c], owner)).estimates for c in range(3)]
     whole = loose.population.squares
     for name, rel in (("noise", 0.02), ("radius", 0.15), ("norm", 0.1)):
-        added = sum(getattr(each, name).value ** 2 for each in found)
+        added = sum(getattr(each, f"{name}2") for each in found)
         assert getattr(whole, name) ** 2 == pytest.approx(added, rel=rel), name
     assert loose.population.outputs == 2
 
@@ -147,7 +149,7 @@ def test_private_heads_are_as_good_as_advice_on_classes_says(labelled, loose):
 
 
 def test_a_budget_changes_advice_on_classes(labelled, loose):
-    tight = fa.advise(labelled, privacy=fa.Privacy(epsilon=0.3))
+    tight = charge_privacy(loose, fa.Privacy(epsilon=0.3))
     assert tight.recommended == "local_ridge"
     assert loose.privacy.pays < 50 < tight.privacy.pays
     assert loose.privacy.plain < loose.privacy.loss < tight.privacy.loss
@@ -171,7 +173,8 @@ def test_few_features_of_classes_take_a_budget_too():
     """Levels are those of folds; private heads with the advised settings are as good as is said."""
     told = {"classes": 3, "radius": 1.5, "centre": 2, "aspect": 0.5, "dimension": 12, "seed": 1}
     table = fa.datasets.synthetic(task="classification", clients=60, **told)
-    tight, loose = (fa.advise(table, privacy=fa.Privacy(epsilon=each)) for each in (0.1, 3))
+    loose = fa.advise(table, privacy=fa.Privacy(epsilon=3))
+    tight = charge_privacy(loose, fa.Privacy(epsilon=0.1))
     assert (tight.recommended, loose.recommended) == ("local_ridge", "rtfa")
     assert loose.privacy.pays < 60 < tight.privacy.pays
     assert tight.privacy.plain == 1 - tight.predictions["rtfa"].accuracy.value

@@ -287,9 +287,7 @@ def bias_of(algorithm: Algorithm, setting: ErrorSetting) -> Array:
     if algorithm.shares_nothing:
         spread = spread + np.outer(setting.beta, setting.beta)
     moments = np.broadcast_to(setting.moments, setting.sums.gram.shape)
-    return np.asarray(
-        np.einsum("jkl,jlk->j", moments, T @ spread @ transpose_each(T), optimize=True)
-    )
+    return np.asarray(np.einsum("jkl,jlk->j", moments, T @ spread @ transpose_each(T)))
 
 
 def enclose(value: float, draws: Array) -> Quantity:

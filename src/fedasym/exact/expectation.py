@@ -454,9 +454,7 @@ def expected_errors(algorithm: Algorithm, setting: ErrorSetting) -> ExpectedErro
         own = F @ S @ F
         if shared is None:
             spread = np.diag(setting.ratios) + np.outer(setting.beta, setting.beta)
-            alone = np.einsum(
-                "jkl,jlk->j", moments, T @ spread @ transpose_each(T) + own, optimize=True
-            )
+            alone = np.einsum("jkl,jlk->j", moments, T @ spread @ transpose_each(T) + own)
             member.append(alone)
             new.append(alone)
             continue
@@ -465,10 +463,9 @@ def expected_errors(algorithm: Algorithm, setting: ErrorSetting) -> ExpectedErro
         mine = (
             T @ shared.inverse @ weigh_sums(server, setting, S, n)[0] @ (D @ transpose_each(T) - F)
         )
-        new.append(np.einsum("jkl,jlk->j", moments, apart, optimize=True))
-        member.append(
-            np.einsum("jkl,jlk->j", moments, apart - mine - transpose_each(mine), optimize=True)
-        )
+        new.append(np.einsum("jkl,jlk->j", moments, apart))
+        less = apart - mine - transpose_each(mine)
+        member.append(np.einsum("jkl,jlk->j", moments, less))
     return ExpectedErrors(np.concatenate(member), np.concatenate(new))
 
 

@@ -125,7 +125,7 @@ class Likelihood:
         pull, trace = np.zeros(p), np.zeros(p)
         for G, h in held or (self.condense(part, root)[:2] for part in self.batches()):
             pull += ((h - G @ beta) ** 2).sum(0) / noise2
-            expected = np.einsum("jkl,lm,jmk->k", G, inverse, G, optimize=True)
+            expected = np.einsum("jkl,jlk->k", G @ inverse, G)
             trace += np.einsum("jkk->k", G) - expected
         deviance = self.freedom * np.log(rss) + log_det + float(np.log(x).sum())
         return Point(float(deviance), noise2, beta, A, pull, trace)

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -40,6 +41,7 @@ MANY_TIMES = 16  # lengths of work from which their filters are expressed by a f
 SEMICIRCLE_NODES = 6  # of the law of the clients' mean move
 LONGEST = 1e7  # local steps at which the variation of lengths is taken as that of convergence
 CLOSE = 1e-9  # how near Cauchy's formula comes where there is none
+NUMBERS_AT_ONCE = 1 << 18  # complex ones, of the integrands of pairs of atoms
 
 
 @dataclass(frozen=True)
@@ -180,6 +182,15 @@ def moments_of_steps(filter_: DescentFilter, gamma: float, spectrum: Spectrum) -
     Equations (R2) to (R4) by quadrature along an arc in the kappa plane, where the resolvent is
     R_k(z) = 1/(c (s_k + kappa)) with c = 1 - gamma df1(kappa).
     """
+    return moments_of_times(tuple(filter_.times.tolist()), filter_.step, gamma, spectrum)
+
+
+@lru_cache(maxsize=8)
+def moments_of_times(
+    times: tuple[float, ...], step: float | None, gamma: float, spectrum: Spectrum
+) -> Moments:
+    """The same, kept: a search over budgets and numbers of clients asks for them every time."""
+    filter_ = DescentFilter(np.array(times), step)
     check_stable(filter_, gamma, spectrum, "server_step")
     shape = filter_.times.size, spectrum.values.size
     out = Moments(np.zeros(shape), np.zeros((*shape, shape[1])), np.zeros(shape))
@@ -213,11 +224,14 @@ def integrate_moments(filter_: LocalFilter, gamma: float, spectrum: Spectrum) ->
         # The second variable runs over both halves of the contour; the lower one is conjugate.
         upper, lower = 1 / (1 - weighted @ near), 1 / (1 - weighted @ near.conj())
         twice = np.empty((times, row.size), dtype=complex)
-        for at, product in enumerate(products):
-            pair = basis * product
-            through, across = (pair @ upper) @ pair.T, (pair @ lower) @ pair.conj().T
-            twice[:, at] = (weights @ through * weights).sum(-1)
-            twice[:, at] += (weights @ across * weights.conj()).sum(-1)
+        size = max(1, NUMBERS_AT_ONCE // basis.size)
+        for at in range(0, row.size, size):
+            pairs = products[at : at + size, None] * basis
+            rows, columns = pairs.reshape(-1, k.size), pairs.swapaxes(1, 2)
+            through = (rows @ upper).reshape(pairs.shape) @ columns
+            across = (rows @ lower).reshape(pairs.shape) @ columns.conj()
+            both = weights @ through * weights + weights @ across * weights.conj()
+            twice[:, at : at + size] = both.sum(-1).T
         found = [once @ near.T, noise @ near.T, twice]
         lengths = np.abs(once)
         sizes = [
