@@ -33,8 +33,8 @@ Plan = tuple[
     Sequence[Function], Mapping[str, Sequence[Function]]
 ]  # server weights b; client filters P by name, per kind
 ZERO = 1e-10  # eigenvalues below this share of the largest are the zeros of a singular matrix
-DRAWS = 6
-MEMBERS = 3
+DRAWS = 5
+MEMBERS = 2
 RADIUS, NOISE = 1.3, 0.7
 
 SPECTRA = {
