@@ -33,8 +33,8 @@ Plan = tuple[
     Sequence[Function], Mapping[str, Sequence[Function]]
 ]  # server weights b; client filters P by name, per kind
 ZERO = 1e-10  # eigenvalues below this share of the largest are the zeros of a singular matrix
-DRAWS = 6
-MEMBERS = 3
+DRAWS = 5
+MEMBERS = 2
 RADIUS, NOISE = 1.3, 0.7
 
 SPECTRA = {
@@ -99,13 +99,13 @@ class Client:
 
 def draw(rng: np.random.Generator, world: Population, d: int) -> Client:
     """A client of this population in d dimensions."""
-    return client_of(world, d, lambda n, s: decompose(rng.standard_normal((n, d)) * np.sqrt(s)))
+    return client_of(world, d, lambda n, s: decompose(rng.standard_normal((n, d)) * np.sqrt(s), s))
 
 
 def client_of(
     world: Population,
     d: int,
-    features: Callable[[int, Array], tuple[Array, Array]],
+    features: Callable[[int, Array], tuple[Array, Array, Array]],
     alone: bool = False,
 ) -> Client:
     """A client of this population whose sample covariance of n samples, with eigenvalues s in the
@@ -117,27 +117,27 @@ def client_of(
     optimum = None if world.norm is None else world.norm**2 * world.optimum
     s, energy = directions(world.spectrum, optimum if alone else own, d)
     centre = None if optimum is None else directions(world.spectrum, optimum - own, d)[1]
-    return make_client(*features(n, s), n, s, energy, world.noise**2, centre)
+    return make_client(*features(n, s), n, energy, world.noise**2, centre)
 
 
 def observe(X: Array, s: Array, energy: Array, noise2: float) -> Client:
     """A client with features X of covariance diag(s), whose displacement has this energy along each
     direction.
     """
-    return make_client(*decompose(X), len(X), s, energy, noise2, None)
+    return make_client(*decompose(X, s), len(X), energy, noise2, None)
 
 
-def decompose(X: Array) -> tuple[Array, Array]:
-    """Eigenvalues and eigenvectors of the sample covariance."""
+def decompose(X: Array, s: Array) -> tuple[Array, Array, Array]:
+    """Eigenvalues and eigenvectors of the sample covariance, and diag(s) in that basis."""
     x, V = np.linalg.eigh(X.T @ X / len(X))
     x[x < ZERO * x[-1]] = 0
-    return x, V
+    return x, V, (V.T * s) @ V
 
 
 def make_client(
-    x: Array, V: Array, n: int, s: Array, energy: Array, noise2: float, centre: Array | None
+    x: Array, V: Array, target: Array, n: int, energy: Array, noise2: float, centre: Array | None
 ) -> Client:
-    return Client(x, V, (V.T * s) @ V, (V.T * energy) @ V, n, noise2, centre)
+    return Client(x, V, target, (V.T * energy) @ V, n, noise2, centre)
 
 
 def directions(spectrum: Spectrum, energy: Array, d: int) -> tuple[Array, Array]:

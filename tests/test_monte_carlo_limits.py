@@ -38,10 +38,10 @@ D = 480  # dimensions of the limits
 
 
 @lru_cache
-def drawn(n: int, s: tuple[float, ...]) -> list[tuple[Array, Array]]:
+def drawn(n: int, s: tuple[float, ...]) -> list[tuple[Array, Array, Array]]:
     """Decompositions of features that the tests have in common, whatever displaces their clients."""
     rng = np.random.default_rng(20)
-    return [decompose(rng.standard_normal((n, D)) * np.sqrt(s)) for _ in range(DRAWS)]
+    return [decompose(rng.standard_normal((n, D)) * np.sqrt(s), s) for _ in range(DRAWS)]
 
 
 @pytest.fixture(scope="module", autouse=True)
@@ -75,13 +75,27 @@ SHAPES = [
 ]
 
 
+STEP, STEPS, TIMES = 0.06, [1, 4, 12], [0.05, 0.3, 1.0]
+
+
+@lru_cache
+def ridges_and_stops(
+    name: str, power: float, aspect: float
+) -> tuple[fa.Population, dict[float, Array], list[Array]]:
+    """A population, its samples by ridge, and those of early stopping: of the same clients."""
+    world = fa.Population(RADIUS, NOISE, aspect, spectrum=SPECTRA[name], shift_power=power)
+    ridges = [below_zero(world), 0, 0.1, 1, 5]
+    stops = [*(descend(STEP, t) for t in STEPS), *(flow(t) for t in TIMES)]
+    found = samples(world, [*(shrink(x) for x in ridges), *stops])
+    return world, dict(zip(ridges, found, strict=False)), found[len(ridges) :]
+
+
 @pytest.mark.parametrize("aspect", [0.5, 3])
 @pytest.mark.parametrize(("name", "power"), SHAPES)
 def test_ridge_limit(name, power, aspect):
     """Theorems 2 and 4, and 1 and 3 as their case of no ridge; negative ridges too."""
-    world = fa.Population(RADIUS, NOISE, aspect, spectrum=SPECTRA[name], shift_power=power)
-    ridges = [below_zero(world), 0, 0.1, 1, 5]
-    for ridge, found in zip(ridges, samples(world, [shrink(x) for x in ridges]), strict=True):
+    world, by_ridge, _ = ridges_and_stops(name, power, aspect)
+    for ridge, found in by_ridge.items():
         table = fa.predict(
             world, ["rtfa", "pfedme"] + (["ftfa", "maml"] if ridge == 0 else []), ridge=ridge
         )
@@ -115,15 +129,13 @@ def test_early_stopping(name, power, aspect):
     """Gradient steps, gradient flow and the closed form of one step. Nothing is inverted: 2/d
     covers the size effect.
     """
-    world = fa.Population(RADIUS, NOISE, aspect, spectrum=SPECTRA[name], shift_power=power)
-    step, steps, times = 0.06, [1, 4, 12], [0.05, 0.3, 1.0]
-    found = samples(world, [descend(step, t) for t in steps] + [flow(t) for t in times])
+    world, _, found = ridges_and_stops(name, power, aspect)
     now, later = (
         fa.predict(
-            world, stopping(*(Descend(c * step, t) for t in steps), *(Flow(c * t) for t in times))
+            world, stopping(*(Descend(c * STEP, t) for t in STEPS), *(Flow(c * t) for t in TIMES))
         )
         for c in (1, 1.3)
     )
     for simulated, risk, wrong in zip(found, now.values(), later.values(), strict=True):
         check(simulated, risk, 2 / D, [wrong])
-    check(found[0], fa.one_step(world, step)[1], 2 / D, [fa.one_step(world, 1.3 * step)[1]])
+    check(found[0], fa.one_step(world, STEP)[1], 2 / D, [fa.one_step(world, 1.3 * STEP)[1]])

@@ -20,10 +20,7 @@ RESULTS = {
     "steps": (lambda: fa.fine_tuning(WORLD, step=0.2, steps=[0, 1, 2, 3]), ("gradient steps",)),
     "phases": (
         lambda: fa.compare(
-            "local_ridge",
-            "fedavg",
-            WORLD,
-            vary={"radius": (0.3, 3, 9), "aspect": [0.1, 0.5, 1, 2, 5]},
+            "local_ridge", "fedavg", WORLD, vary={"radius": (0.3, 3, 7), "aspect": [0.1, 1, 5]}
         ),
         ("fedavg wins", "local_ridge wins", "percentage points"),
     ),

@@ -49,7 +49,7 @@ def test_simulations_agree_with_predictions(world, clients, member):
         else ["local_ridge", "fedavg", "rtfa", "one_step", "ftfa_squares", "rtfa_squares"]
     )
     table = fa.simulate(
-        world, dimension=200, trials=8, clients=clients, member=member, algorithms=names
+        world, dimension=200, trials=6, clients=clients, member=member, algorithms=names
     )
     for name, deviation in off(table).items():
         assert abs(deviation) < 3, (name, deviation)

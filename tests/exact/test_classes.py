@@ -122,14 +122,16 @@ HARD = {
     "one client": lambda X, y, ids: (X, y, np.zeros(len(y), dtype=int)),
     "separable": lambda X, y, ids: (X, (X[:, 0] > 5).astype(int) + (X[:, 0] > 7), ids),
     "a rare class": lambda X, y, ids: (X, (np.arange(len(y)) == 7) * 2, ids),
-    "constant features": lambda X, y, ids: (np.column_stack([X, np.full(len(X), 3.0)]), y, ids),
-    "the same feature twice": lambda X, y, ids: (np.column_stack([X, X]), y, ids),
     "more features than samples": lambda X, y, ids: (
         np.column_stack([X, np.random.default_rng(1).standard_normal((len(X), 100))]),
         y,
         ids,
     ),
-    "huge and tiny features": lambda X, y, ids: (X * np.array([1e12, 1e-12, 1.0]), y, ids),
+    "constant, repeated, huge and tiny features": lambda X, y, ids: (
+        np.column_stack([np.full(len(X), 3.0), X, X * np.array([1e12, 1e-12, 1.0])]),
+        y,
+        ids,
+    ),
 }
 
 

@@ -54,18 +54,15 @@ def check(rows, without_formula=()) -> None:
 
 AGREEMENT = [
     (fa.Population(1, 0.7, 2, norm=2), 5, ()),
-    (fa.Population(1.3, 0.5, 4, norm=2), 12, ()),
     (fa.Population(1, 0.7, 0.5, norm=2), 3, ()),
     (fa.Population(1, 0.7, 2, norm=2, spectrum=TWO), 4, ("maml",)),
     (fa.Population(1, 0.7, 2, norm=2, spectrum=TWO, shift_power=1), 6, ("maml", "pfedme")),
     (fa.Population(1, 0.7, 0.5, norm=2, spectrum=TWO, shift_power=-1), 3, ("pfedme",)),
-    (fa.Population(1, 0.7, 2, norm=2, spectrum=AR1), 5, ("maml",)),
     (
         fa.Population(1, 0.7, 4, norm=2, spectrum=AR1, shift_power=-1, optimum_power=1),
         10,
         ("maml", "pfedme"),
     ),
-    (fa.Population(1, 0.7, 2, norm=2, spectrum=POWER), 5, ("maml",)),
     (fa.Population(1, 0.7, 0.5, norm=2, spectrum=POWER), 4, ()),
     (fa.Population(1, 0.7, 4, norm=2, spectrum=TWO), 2, ()),  # fewer samples than unknowns
 ]
@@ -93,7 +90,7 @@ def test_the_deviation_halves_when_the_dimension_doubles():
     """
     world = fa.Population(1, 1, 2, norm=2)
     table = fa.simulate(
-        world, vary={"dimension": [40, 80, 160]}, clients=8, trials=60, algorithms=["local", "ftfa"]
+        world, vary={"dimension": [40, 80, 160]}, clients=8, trials=30, algorithms=["local", "ftfa"]
     )
     for row in table.values():
         off, error = row.loss - row.predicted.loss, row.error
@@ -134,7 +131,7 @@ def test_expectation_agrees_with_honest_sampling(world, options):
     formula in common.
     """
     exact, drawn = (
-        fa.simulate(world, dimension=40, trials=64, mode=mode, **options)
+        fa.simulate(world, dimension=40, trials=48, mode=mode, **options)
         for mode in ("expectation", "sampling")
     )
     for name, row in drawn.items():

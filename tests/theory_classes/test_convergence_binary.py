@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.integrate import quad
 from scipy.optimize import linprog, minimize_scalar
-from scipy.special import expit
+from scipy.special import expit, ndtr
 from scipy.stats import norm
 
 from fedasym.theory.classes.margins import EDGE, fit_to_convergence, hinges, max_margin
@@ -32,14 +32,17 @@ def test_table_of_thresholds() -> None:
 
 @pytest.mark.parametrize(("rho", "eps"), [(0.7, 0.0), (4.0, 0.0), (4.0, 0.15)])
 def test_threshold_against_quad_and_a_plain_minimiser(rho: float, eps: float) -> None:
+    def bell(u: float) -> float:
+        return float(np.exp(-(u**2) / 2) / np.sqrt(2 * np.pi))
+
     def energy(t: float) -> float:
         def density(u: float) -> float:
             a = t * u
             return (
                 2
                 * (eps + (1 - 2 * eps) * expit(rho * u))
-                * norm.pdf(u)
-                * ((1 + a * a) * norm.cdf(-a) - a * norm.pdf(a))
+                * bell(u)
+                * ((1 + a * a) * ndtr(-a) - a * bell(a))
             )
 
         return quad(density, -10, 10, points=[-1, 0, 1], epsabs=1e-13)[0]
@@ -90,7 +93,7 @@ def test_the_estimate_depends_on_the_signal_alone(
         )
 
 
-@pytest.mark.parametrize("spectrum", [{}, TWO, THREE])
+@pytest.mark.parametrize("spectrum", [{}, THREE])
 @pytest.mark.parametrize(("b", "r"), [(1.5, 1.5), (0.3, 0.2), (1, 3)])
 def test_estimate_and_max_margin_meet_at_the_threshold(b: float, r: float, spectrum: dict) -> None:
     e = Energies.isotropic(b, r, **spectrum)
@@ -131,8 +134,7 @@ def test_the_estimate_next_to_the_threshold() -> None:
     assert rule == pytest.approx(float(accuracy(solve_ridge(e, 0.97 * edge.gamma, 0.0))), abs=3e-4)
 
 
-@pytest.mark.parametrize("spectrum", [{}, TWO])
-@pytest.mark.parametrize("gamma", [0.6, 2.0])
+@pytest.mark.parametrize(("gamma", "spectrum"), [(0.6, TWO), (2.0, {})])
 def test_max_margin_is_where_small_ridges_go(gamma: float, spectrum: dict) -> None:
     """RTFA(lam -> 0) turns into the max-margin direction, slowly, and forgets its centre."""
     e = Energies.isotropic(1.0, 1.0, **spectrum)

@@ -130,7 +130,7 @@ def test_one_gradient_step_and_least_squares(classes):
     s = np.repeat(values, np.round(np.array(weights) * d).astype(int))
     c, n = softmax_centre(energies, classes), round(d / gamma)
     found, linear = [], []
-    for _ in range(40):
+    for _ in range(20):
         W0, D = models(rng, s, [b * b / d, r * r / d], classes)
         X = rng.standard_normal((n, d)) * np.sqrt(s)
         Y = labels(rng, X @ (W0 + D))
@@ -180,7 +180,7 @@ def test_early_stopping():
     rng = np.random.default_rng(8)
     s, c, n = np.ones(d), softmax_centre(energies, classes), round(d / gamma)
     found = []
-    for _ in range(30):
+    for _ in range(15):
         W0, D = models(rng, s, [b * b / d, r * r / d], classes)
         X = rng.standard_normal((n, d))
         Y, W, row, done = labels(rng, X @ (W0 + D)), c * W0, [], 0

@@ -182,10 +182,11 @@ def test_local_ridge_sees_only_the_whole():
         softmax_ridge_path(each, 1.0, [0.5], 4, shared=False)[0] for each in (TWO_ATOMS, other)
     )
     np.testing.assert_allclose([mine.T, mine.Q, mine.V], [theirs.T, theirs.Q, theirs.V], rtol=1e-8)
-    assert (
-        best_softmax_ridge(TWO_ATOMS, 1.0, 4, shared=False).accuracy
-        < best_softmax_ridge(TWO_ATOMS, 1.0, 4).accuracy
+    few = draw_points(4, SEARCH)
+    alone, together = (
+        best_softmax_ridge(TWO_ATOMS, 1.0, 4, shared=shared, points=few) for shared in (False, True)
     )
+    assert alone.accuracy < together.accuracy
 
 
 def test_units_do_not_matter():
@@ -208,14 +209,12 @@ def test_a_path_is_smooth_and_independent_of_its_order():
     assert np.isclose(alone.T, down[-1].T, rtol=1e-8)
     R = np.array([fit.distance for fit in down])
     assert np.all(np.diff(R) > 0)
-    wide, narrow = (
-        softmax_ridge_path(TWO_ATOMS, 1.0, [0.3 * np.exp(h), 0.3 * np.exp(-h)], 4, points=few)
-        for h in (1e-2, 1e-3)
+    h = np.array([1e-2, 1e-3])
+    near = 0.3 * np.exp(np.concatenate([h, -h]))
+    above, below = np.reshape(
+        [fit.accuracy for fit in softmax_ridge_path(TWO_ATOMS, 1.0, near, 4, points=few)], (2, 2)
     )
-    slopes = [
-        (pair[0].accuracy - pair[1].accuracy) / h for pair, h in ((wide, 1e-2), (narrow, 1e-3))
-    ]
-    assert np.isclose(*slopes, rtol=1e-3)
+    assert np.isclose(*((above - below) / h), rtol=1e-3)
     tau = np.sum(
         np.diff(np.log(R)) / np.sqrt(ridges[1:] * ridges[:-1])
     )  # the clock of section 7 moves forward
@@ -226,26 +225,19 @@ def test_the_best_ridge_is_best_and_near_its_rule():
     for classes in (3, 10):
         energies = Energies.isotropic(1.5, 1.5)
         best = best_softmax_ridge(energies, 2.0, classes)
-        around = softmax_ridge_path(
-            energies, 2.0, [best.ridge / 1.3, best.ridge, best.ridge * 1.3], classes
-        )
+        by_rule = 2.0 / (softmax_centre(energies, classes) * 1.5**2)
+        ridges = [best.ridge / 1.3, best.ridge, best.ridge * 1.3, by_rule, 0.01]
+        *around, rule, bare = softmax_ridge_path(energies, 2.0, ridges, classes)
         assert around[1].accuracy > max(around[0].accuracy, around[2].accuracy)
-        rule = softmax_rtfa(
-            energies, 2.0, 2.0 / (softmax_centre(energies, classes) * 1.5**2), classes
-        )
         assert (
             best.accuracy - 2e-4 < rule.accuracy <= best.accuracy + 1e-7
         )  # section 9.1: at most .02 pp lost
         assert best.accuracy > softmax_step(energies, 2.0, classes)[0].accuracy
         assert best.accuracy > fit_one_hot(energies, 2.0, None, classes).accuracy - 4e-3
         assert best.accuracy < softmax_ceiling(energies, classes).accuracy
-        mixed, alpha = best_softmax_mixture(softmax_rtfa(energies, 2.0, 0.01, classes), energies)
+        mixed, alpha = best_softmax_mixture(bare, energies)
         assert 0 < alpha < 1
-        assert (
-            softmax_rtfa(energies, 2.0, 0.01, classes).accuracy
-            < mixed.accuracy
-            < best.accuracy + 1e-6
-        )
+        assert bare.accuracy < mixed.accuracy < best.accuracy + 1e-6
     nothing = best_softmax_ridge(Energies.isotropic(1.0, 0.0), 1.0, 3)
     assert np.isinf(nothing.ridge)
 

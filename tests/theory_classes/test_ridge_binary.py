@@ -164,7 +164,7 @@ def test_extremes_are_solved_or_reported() -> None:
     on the way.
     """
     corners = itertools.product(
-        [1e-3, 0.3, 2.0, 1e3], [1e-8, 1e-3, 1e6], [0.0, 1.0, 20.0], [0.0, 1e-3, 1.0, 20.0]
+        [1e-3, 0.3, 2.0, 1e3], [1e-8, 1e-3, 1e6], [0.0, 1.0, 20.0], [0.0, 1e-3, 20.0]
     )
     gamma, lam, b, r = np.array(list(corners)).T
     for spectrum in ({}, {"s": [0.0, 0.1, 10], "h": [0.2, 0.3, 0.5]}):

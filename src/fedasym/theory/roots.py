@@ -149,6 +149,18 @@ class FixedPoint(NamedTuple):
     residual: Array
 
 
+class Secants(NamedTuple):
+    """Anderson's history (P, n, depth): moves of the unknowns, and changes of the step there."""
+
+    moves: Array
+    changes: Array
+
+    @classmethod
+    def none(cls, settings: int, n: int) -> Secants:
+        """No history yet."""
+        return cls(*np.zeros((2, settings, n, min(DEPTH, n))))
+
+
 def find_fixed_points(
     image: FixedPointMap,
     start: Array,
@@ -157,11 +169,13 @@ def find_fixed_points(
     damping: float = 0.7,
     tolerance: float = TOLERANCE,
     damped: int = DAMPED,
+    secants: Secants | None = None,
 ) -> FixedPoint:
     """Where u = image(u), from `start` (P, n): settings that have converged are frozen, the others
     go on.
 
     damped: plain steps before acceleration; none from a start that is near.
+    secants: those of a like map, to begin with; the last ones are left there.
 
     >>> import numpy as np
     >>> found = find_fixed_points(lambda u, _: np.cos(u), np.ones((1, 1)))
@@ -173,8 +187,8 @@ def find_fixed_points(
     best = u.copy()
     residual = np.full(settings, np.inf)
     waited = np.zeros(settings, dtype=np.intp)
-    depth = min(DEPTH, n)
-    moves, changes = np.zeros((settings, n, depth)), np.zeros((settings, n, depth))
+    moves, changes = Secants.none(settings, n) if secants is None else secants
+    depth = moves.shape[2]
     last_u = u.copy()
     last_f = np.zeros_like(u)
     active = np.arange(settings)

@@ -130,7 +130,9 @@ class RidgeSystem:
     own: Array
 
     def take(self, rows: NDArray[np.intp]) -> RidgeSystem:
-        """Some of the systems."""
+        """Some of the systems, in order."""
+        if rows.size == self.lam.size:
+            return self
         fields = (self.gamma, self.lam, self.c, self.ev, self.eps, self.own)
         return RidgeSystem(self.energies.take(rows), *(x[rows] for x in fields))
 
@@ -289,14 +291,18 @@ def search_fit(problem: RidgeSystem, start: Array, level: float, warm: bool) -> 
 
 def search_from_rough(problem: RidgeSystem, start: Array | None, level: float) -> FixedPoint:
     """A rough solution, where need be by descent in lam, then the precise one from there."""
-    rough = polish_fit(problem, problem.start() if start is None else start, ROUGH)
+    secants = roots.Secants.none(problem.lam.size, 3)
+    rough = polish_fit(problem, problem.start() if start is None else start, ROUGH, secants)
     failed = np.flatnonzero(rough.residual > NEAR)
     if failed.size:
         rough.u[failed], rough.residual[failed] = descend_in_ridge(problem.take(failed))
     found = FixedPoint(rough.u, np.full(rough.residual.size, np.inf))
     near = np.flatnonzero(rough.residual <= NEAR)
     if near.size:
-        found.u[near], found.residual[near] = polish_fit(problem.take(near), rough.u[near], level)
+        known = roots.Secants(*(x[near] for x in secants))
+        found.u[near], found.residual[near] = polish_fit(
+            problem.take(near), rough.u[near], level, known
+        )
     return found
 
 
@@ -322,7 +328,9 @@ def descend_in_ridge(problem: RidgeSystem) -> FixedPoint:
     return FixedPoint(u, residual)
 
 
-def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
+def polish_fit(
+    problem: RidgeSystem, start: Array, level: float, secants: roots.Secants | None = None
+) -> FixedPoint:
     """Anderson, given up where log Q shows a runaway model; then Newton where it stalled."""
     limit = np.maximum(DIVERGED, 8 + 2 * np.log(np.maximum(problem.energies.rho, 1)))
     tolerance = tolerance_at(level)
@@ -333,6 +341,7 @@ def polish_fit(problem: RidgeSystem, start: Array, level: float) -> FixedPoint:
         rounds=40,
         tolerance=tolerance,
         damped=roots.DAMPED if level <= ROUGH else 0,  # a precise search begins at a rough solution
+        secants=secants,
     )
     failed = found.residual > max(ACCEPTED, tolerance)
     stalled = np.flatnonzero(failed & np.isfinite(found.residual))
