@@ -36,7 +36,7 @@ class Momentum(ServerStage):
         return w + speed, speed
 
 
-CLASSES, VALUES = ({}, TEXT), ({"classes": None, "outputs": 2}, CODE)
+CLASSES, VALUES = ({}, {}), ({"classes": None, "outputs": 2}, {"protocol": CODE})
 
 
 @pytest.mark.parametrize(
@@ -46,16 +46,16 @@ CLASSES, VALUES = ({}, TEXT), ({"classes": None, "outputs": 2}, CODE)
         ("fednova", [CLASSES]),
         ("fedadam", [VALUES]),
         ("gram_ridge", [CLASSES, VALUES]),
-        (fa.Algorithm("control", ControlVariates(), Interpolate()), [CLASSES]),
+        (fa.Algorithm("control", ControlVariates(), Interpolate()), [VALUES]),
         (fa.Algorithm("clusters", ClusterModels(2), Ridge()), [CLASSES, VALUES]),
     ],
     ids=lambda each: "" if isinstance(each, list) else getattr(each, "name", each),
 )
 def test_compiled_programs_are_the_twin(algorithm, kinds):
     """What depends on the task is held against the twin on both."""
-    for kind, protocol in kinds:
+    for kind, told in kinds:
         clients = federation(**kind)
-        run = fa.train(algorithm, clients, protocol=protocol, **EXACT, seed=3)
+        run = fa.train(algorithm, clients, **EXACT, **told, seed=3)
         as_twin(run, clients, tolerance=1e-10)
 
 

@@ -300,7 +300,7 @@ def test_sums_are_of_some_clients_and_their_samples_come_in_any_order(folders, m
 def draw_advised(kind: str) -> fa.Federation:
     """Classes or numbers of many features or few; one client is never trained on."""
     rng = np.random.default_rng(3)
-    m, d = 16, 26 if kind == "many classes" else 70 if kind == "many numbers" else 4
+    m, d = 24, 26 if kind == "many classes" else 70 if kind == "many numbers" else 4
     owner = np.repeat(np.arange(m), rng.integers(8, 30, m))
     x = rng.standard_normal((len(owner), d)).astype(np.float32)
     x[:, 2] = 0  # says nothing
@@ -348,7 +348,7 @@ def test_sums_of_advice_stay_where_shards_are_and_progress_hears_of_them(tmp_pat
     keepers = ShardKeepers(opened, crew, lambda share, text: heard.append((share, text)))
     advice = fa.advise(keepers.federation)
     assert len(advice.clients) == 6
-    assert advice.population.clients == 15
+    assert advice.population.clients == 23
     assert asked in ([], ["deliver"])  # of a few, for the logistic loss
     assert "its shards are looked at again" in [text for _, text in heard]
     assert heard.count((0.0, "looked at 1 of 6 shards")) >= 3  # passes
