@@ -109,6 +109,7 @@ def wait_until(true, seconds: float, what: str, more=lambda: "", pause: float = 
 def serve(programs: Programs) -> None:
     """Answer every line, as long as lines come."""
     gc.freeze()
+    gc.set_threshold(100_000, 20, 50)  # as in conftest.py: what is forked does not live long
     for line in sys.stdin:
         match json.loads(line):
             case [list(words), log, folder]:

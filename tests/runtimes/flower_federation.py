@@ -113,7 +113,7 @@ class Federation:
             "FLWR_TELEMETRY_ENABLED": "0",
             "FLWR_DISABLE_UPDATE_CHECK": "1",
             "PATH": os.pathsep.join([str(BIN), os.environ["PATH"]]),
-            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.2",
+            "FLWR_SUPEREXEC_TASK_POLL_INTERVAL": "0.5",
             "OMP_NUM_THREADS": "1",
             "OPENBLAS_NUM_THREADS": "1",
         }

@@ -32,12 +32,14 @@ from flwr.supernode.cli import flower_supernode, flwr_clientapp
 
 from fedasym import cli
 from fedasym.data import formats  # noqa: F401
-from fedasym.deploy.flower import advice, nodes, strategy  # noqa: F401
+from fedasym.deploy.flower import advice, messages, nodes, strategy  # noqa: F401
 
 sys.path.insert(0, str(Path(__file__).parents[1]))
 from warm import redirect, run, run_code, serve
 
-control_handlers.LOG_STREAM_INTERVAL = 1.0  # seconds; every look costs the link's time
+# seconds; every look costs the link's time, and there are many runs at once
+control_handlers.LOG_STREAM_INTERVAL = 2.0
+messages.PAUSE = 1.0
 
 
 def beside_forks(program: Callable[[], Any]) -> Callable[[], Any]:

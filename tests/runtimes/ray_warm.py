@@ -100,6 +100,7 @@ def import_all() -> None:
     assert "ray" not in sys.modules
     cli.LOGGED = 0.3  # seconds: an experiment that takes few of them tells of its progress too
     gc.freeze()
+    gc.set_threshold(100_000, 20, 50)
 
 
 def answer(call: socket.socket) -> NoReturn:

@@ -30,9 +30,9 @@ from tests.training.clients import federation
 from tests.training.test_devices import ON_DISK, RUNS, train_all
 assert device_mesh().size == len(jax.devices()) == 4
 folder = sys.argv[1]
-fa.keep_compilations(folder + "/compiled")
 found = train_all(federation(), RUNS)
 opened = fa.Federation.open(folder + "/disk")
+fa.keep_compilations(folder + "/compiled")
 found |= {f"disk {name}": each for name, each in train_all(opened, [ON_DISK]).items()}
 np.savez(folder + "/found.npz", **found)
 """

@@ -31,16 +31,12 @@ def singles(clients, runs):
     return [fa.train(run.algorithm, clients, **each) for run, each in zip(runs, told, strict=True)]
 
 
-SHAPES = {  # all kinds of stages on the first, and two of them on every other
+SHAPES = {  # all kinds of stages on the first, and one of them on every other
     "gram": ({}, {"form": "gram"}, ("local", "rtfa", "maml_hf", "pfedme")),
-    "head": ({}, {"form": "head"}, ("rtfa", "maml_hf")),
-    "gram, clients side by side": ({}, {"form": "gram"}, ("local", "pfedme")),
-    "sequences": ({"positions": 4}, {"form": None}, ("rtfa", "pfedme")),
-    "sequences, short": (
-        {"positions": 4},
-        {"form": None, "precision": "bfloat16"},
-        ("local", "maml_hf"),
-    ),
+    "head": ({}, {"form": "head"}, ("maml_hf",)),
+    "gram, clients side by side": ({}, {"form": "gram"}, ("pfedme",)),
+    "sequences": ({"positions": 4}, {"form": None}, ("rtfa",)),
+    "sequences, short": ({"positions": 4}, {"form": None, "precision": "bfloat16"}, ("maml_hf",)),
     "values": ({"classes": None}, {"form": "gram"}, ("local", "maml_hf")),
 }
 

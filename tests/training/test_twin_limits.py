@@ -28,7 +28,7 @@ CLOSED = {
     "local": LONG,
     "local_ridge": replace(LONG, ridge=0.6),
     "maml": LONG,
-    "pfedme": replace(LONG, ridge=0.6, server_step=1.5, inner_step=0.22, inner_steps=150),
+    "pfedme": replace(LONG, ridge=1.2, server_step=1.5, inner_step=0.2, inner_steps=60),
 }
 
 

@@ -42,6 +42,18 @@ from fedasym.training.settings import Protocol
 from fedasym.training.twin import personal_rows, pooled_shares
 
 
+def taken(array: Array, places: Array | int) -> Array:
+    """array[places], all of them within: JAX's own indexing asks whether they are, and whether they
+    are negative, which takes more time to trace and to compile than all else that a step does.
+    """
+    if jnp.ndim(places):
+        return jnp.take(array, places, axis=0, mode="clip")
+    found: Array = lax.dynamic_index_in_dim(
+        array, places, keepdims=False, allow_negative_indices=False
+    )
+    return found
+
+
 class RowTable(NamedTuple):
     """Samples of all clients on the device."""
 
@@ -56,15 +68,20 @@ class RowTable(NamedTuple):
         """Positions of a sequence; 1 for plain samples."""
         return self.features.shape[1] if self.features.ndim == 3 else 1
 
+    @property
+    def axes(self) -> int:
+        """Axes of samples and positions."""
+        return self.features.ndim - 1
+
     def places(self, rows: Array) -> Array:
         """Where these rows lie."""
-        return rows if self.order is None else self.order[rows]
+        return rows if self.order is None else taken(self.order, rows)
 
     def read(self, array: Array, first: Array, count: int) -> Array:
         """So many rows of the features, labels or padding, from a first one on."""
         if self.order is None:
             return jax.lax.dynamic_slice_in_dim(array, first, count)
-        return array[jax.lax.dynamic_slice_in_dim(self.order, first, count)]
+        return taken(array, jax.lax.dynamic_slice_in_dim(self.order, first, count))
 
 
 class Packed(NamedTuple):
@@ -522,24 +539,30 @@ Point = Any  # a matrix, or a Coordinates: what moves in a Space
 
 
 class BatchRows(NamedTuple):
-    """One client's rows, labels and weights (1/size, or 0 if missing), positions flattened."""
+    """Batches of one client: rows, labels and weights (1/size, or 0 if missing), positions
+    flattened.
+    """
 
-    rows: Array  # (B,) within the client
-    at: Array  # (B,) among all training rows
-    labels: Array  # (B * positions, ...)
-    weights: Array  # (B * positions, 1)
+    rows: Array  # (..., B) within the client
+    at: Array  # (..., B) among all training rows
+    labels: Array  # (..., B * positions, [outputs])
+    weights: Array  # (..., B * positions, 1)
 
 
 def read_batch(training: RowTable, member: Array, rows: Array) -> BatchRows:
-    """The batch that a plan's rows of a client name; -1 is no row."""
+    """The batches that a plan's rows of a client name, (..., B); -1 is no row."""
     local = jnp.maximum(rows, 0)
-    at = training.places(training.first[member] + local)
-    real = jnp.broadcast_to((rows >= 0)[:, None], (len(rows), training.positions))
+    at = training.places(taken(training.first, member) + local)
+    real = jnp.broadcast_to((rows >= 0)[..., None], (*rows.shape, training.positions))
     if training.real is not None:
-        real &= training.real[at]
-    weights = real.reshape(-1, 1).astype(jnp.promote_types(training.features.dtype, jnp.float32))
-    labels = flat_labels(training, training.labels[at])
-    return BatchRows(local, at, labels, weights / jnp.maximum(weights.sum(), 1))
+        real &= taken(training.real, at)
+    batches = rows.shape[:-1]
+    weights = real.reshape(*batches, -1, 1)
+    weights = weights.astype(jnp.promote_types(training.features.dtype, jnp.float32))
+    weights /= jnp.maximum(weights.sum(-2, keepdims=True), 1)
+    labels = taken(training.labels, at)
+    labels = labels.reshape(*batches, weights.shape[-2], *training.labels.shape[training.axes :])
+    return BatchRows(local, at, labels, weights)
 
 
 class Matrix(NamedTuple):
@@ -598,7 +621,7 @@ class Matrix(NamedTuple):
 
     def rows(self, batch: BatchRows) -> Array:
         """The batch's samples or positions."""
-        return flat_rows(self.training.features[batch.at])
+        return flat_rows(taken(self.training.features, batch.at))
 
 
 class Coordinates(NamedTuple):
@@ -627,8 +650,8 @@ class Span(NamedTuple):
 
     def products(self, point: Any, batch: BatchRows) -> Array:
         """The products s X_b W_0 + X_b X' a."""
-        own = jnp.matmul(self.gram[batch.rows], point.amounts)
-        products: Array = own + point.scale * self.first_outputs[batch.rows]
+        own = jnp.matmul(taken(self.gram, batch.rows), point.amounts)
+        products: Array = own + point.scale * taken(self.first_outputs, batch.rows)
         return products
 
     def move(self, point: Any, batch: BatchRows, amounts: Array, own: bool = False) -> Coordinates:
@@ -653,7 +676,7 @@ class Span(NamedTuple):
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array:
         """X_at X_b'."""
-        return self.gram[at.rows][:, batch.rows]
+        return taken(self.gram, at.rows)[:, batch.rows]
 
 
 Space = Matrix | Span  # the forms that an algorithm sees alike
@@ -691,7 +714,7 @@ def flat_rows(features: Array) -> Array:
 
 def flat_labels(samples: RowTable, labels: Array) -> Array:
     """The labels of those rows."""
-    return labels.reshape(-1, *labels.shape[2:]) if samples.features.ndim == 3 else labels
+    return labels.reshape(-1, *labels.shape[samples.axes :])
 
 
 def blend(*terms: tuple[Array | float, Point]) -> Point:

@@ -36,6 +36,7 @@ from fedasym.training.heads import (
     mask_filling,
     numbers_as,
     read_batch,
+    taken,
 )
 from fedasym.training.plans import PrivateRounds
 from fedasym.training.steps import (
@@ -43,7 +44,6 @@ from fedasym.training.steps import (
     ModelSum,
     Program,
     Rates,
-    batches_of,
     bound_stage,
     carry_out,
     client_rows,
@@ -179,7 +179,9 @@ def carry_out_matrix(model: ModelSum, like: Array) -> Array:
 def chooser(program: Program, data: Packed, member: Array, shared: Array) -> Callable[..., Any]:
     """Chooses the model of the least loss on all of a client's training samples: 1, and 0 else."""
     rows = jnp.arange(program.width)
-    whole = read_batch(data.training, member, jnp.where(rows < data.trained[member], rows, -1))
+    whole = read_batch(
+        data.training, member, jnp.where(rows < taken(data.trained, member), rows, -1)
+    )
     space = Matrix(data.training, shared, program.classes)
 
     def choose(models: Sequence[ModelSum]) -> list[Array]:
@@ -223,10 +225,10 @@ def advance(
 
     def one_round(i: Array, state: Any) -> Any:
         shared, diverged, memory, clips = state
-        places = None if slots is None else slots[i]
+        places = None if slots is None else taken(slots, i)
         one = partial(advance_round, program, data, rates, None if noise is None else noise.numbers)
-        added = None if noise is None else (noise.sums[i], noise.counts[i])
-        told = (drawn[i], places, rows[i], shares[i], added)
+        added = None if noise is None else (taken(noise.sums, i), taken(noise.counts, i))
+        told = (taken(drawn, i), places, taken(rows, i), taken(shares, i), added)
         moved, memory, clips = vectorise(one, shared, memory, clips, *told)
         return moved, mark_diverged(moved, diverged, first + i + 1), memory, clips
 
@@ -339,7 +341,7 @@ def train_cohort(
     counts = bound_stage(program, {}).owns("client_steps")
 
     def visit(member: Array, rows: Array, kept: Any) -> tuple[Point, Any, Any]:
-        planned = batches_of(data, member, rows)
+        planned = read_batch(data.training, member, rows)
 
         def train(shared: Array, rates: Rates, kept: Any, common: Any) -> tuple[Point, Any, Any]:
             space = space_of(program, data, member, shared)
@@ -545,7 +547,7 @@ def one_client(
     common: Any,
 ) -> Array:
     """One client under every server's shared model and every configuration of the client stage."""
-    planned = batches_of(data, member, rows)
+    planned = read_batch(data.training, member, rows)
     offsets = offsets_of(program, data, member, scored)
 
     def of_server(shared: Array, rates: Rates, common: Any) -> Array:
@@ -554,7 +556,7 @@ def one_client(
             choose = chooser(program, data, member, shared)
             first = program.server.begin(ModelSum.at(shared), state, choose)[0]
             mine = carry_out_matrix(first, shared)
-            shared = jnp.where(data.trained[member] > 0, mine, shared)
+            shared = jnp.where(taken(data.trained, member) > 0, mine, shared)
         space = space_of(program, data, member, shared)
         examine = examiner(program, data, member, space, shared, offsets)
 
@@ -596,9 +598,11 @@ def examine_kept(
             offsets = offsets_of(program, data, member, scored)
 
             def of_server(shared: Array, kept: Any, rates: Rates) -> Array:
-                mine = as_models(jax.tree.map(lambda leaf: leaf[slot], kept), shared)
+                mine = as_models(jax.tree.map(lambda leaf: taken(leaf, slot), kept), shared)
                 own = bound_stage(program, rates).personal_model(ModelSum.at(shared), mine)
-                point = jnp.where(data.trained[member] > 0, carry_out_matrix(own, shared), shared)
+                point = jnp.where(
+                    taken(data.trained, member) > 0, carry_out_matrix(own, shared), shared
+                )
                 space = space_of(program, data, member, shared)
                 examine = examiner(program, data, member, space, shared, offsets)
                 return examine(space.held(point))[None, None]
@@ -631,8 +635,8 @@ def offsets_of(program: Program, data: Packed, member: Array, scored: Rates | No
     splits, outputs = data.shares.shape
     pooled = data.shares[member // (len(data.trained) // splits)]
     training = data.training
-    first = training.first[member]
-    mine = jnp.arange(program.width) < data.trained[member]
+    first = taken(training.first, member)
+    mine = jnp.arange(program.width) < taken(data.trained, member)
     labels = training.read(training.labels, first, program.width)
     mine = jnp.broadcast_to(mine.reshape(-1, *(1,) * (labels.ndim - 1)), labels.shape)
     if training.real is not None:
@@ -684,9 +688,11 @@ def span_outputs(space: Any, point: Any) -> Array:
 
 def score_training(program: Program, data: Packed, member: Array, outputs: Array) -> Array:
     """Hits and losses of a client's training rows, summed."""
-    labels = data.training.read(data.training.labels, data.training.first[member], program.width)
+    labels = data.training.read(
+        data.training.labels, taken(data.training.first, member), program.width
+    )
     scores = jnp.stack(score(program.task, outputs, labels), axis=-1)
-    mine = jnp.arange(program.width) < data.trained[member]
+    mine = jnp.arange(program.width) < taken(data.trained, member)
     return jnp.where(mine[:, None], scores, 0).sum(0)
 
 
@@ -700,7 +706,7 @@ def tester(
 ) -> Callable[[Point], Array]:
     """The function that tests a point on rows that it was not trained on."""
     block = partial(data.tested.read, data.tested.features, count=program.block)
-    first = data.tested.first[member]
+    first = taken(data.tested.first, member)
 
     def count(start: Array, outputs: Array) -> Array:
         if offsets is None:
@@ -736,11 +742,13 @@ def tester(
 
 def tally(program: Program, data: Packed, member: Array, start: Array, outputs: Array) -> Array:
     """Hits and losses of one block of tested rows, summed over validation and test."""
-    block = partial(data.tested.read, first=data.tested.first[member] + start, count=program.block)
+    block = partial(
+        data.tested.read, first=taken(data.tested.first, member) + start, count=program.block
+    )
     hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
     at = start + jnp.arange(program.block)
-    validation = data.validation[member]
-    tests = (at >= validation) & (at < validation + data.test[member])
+    validation = taken(data.validation, member)
+    tests = (at >= validation) & (at < validation + taken(data.test, member))
     sides = jnp.stack([at < validation, tests], axis=1)
     real = jnp.ones((program.block, data.tested.positions), bool)
     if data.tested.real is not None:

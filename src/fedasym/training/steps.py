@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from typing import Any, NamedTuple, TypeVar
 
 import jax
@@ -31,7 +30,7 @@ from fedasym.training.heads import (
     Span,
     blend,
     mask_filling,
-    read_batch,
+    taken,
 )
 
 CLASSES, VALUES = "classification", "regression"
@@ -398,13 +397,14 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
         return Matrix(data.training, shared, program.classes, data.personal, program.personal)
     x = client_rows(program, data, member)
     width = program.width
-    gram = jnp.matmul(x, x.T) if data.grams is None else data.grams[member, :width, :width]
+    gram = jnp.matmul(x, x.T) if data.grams is None else taken(data.grams, member)[:width, :width]
     return Span(gram, jnp.matmul(x, shared), shared=shared)
 
 
 def client_rows(program: Program, data: Packed, member: Array) -> Array:
     """A client's training rows, and its neighbour's up to the width."""
-    return data.training.read(data.training.features, data.training.first[member], program.width)
+    first = taken(data.training.first, member)
+    return data.training.read(data.training.features, first, program.width)
 
 
 def vectorise(function: Callable[..., Leaves], *trees: Any) -> Leaves:
@@ -416,12 +416,6 @@ def vectorise(function: Callable[..., Leaves], *trees: Any) -> Leaves:
     return along
 
 
-def batches_of(data: Packed, member: Array, rows: Array) -> BatchRows:
-    """All batches of a client's walk, (steps, batches a step, ...), read once, not by step."""
-    read: BatchRows = jax.vmap(jax.vmap(partial(read_batch, data.training, member)))(rows)
-    return read
-
-
 def walk(
     program: Program,
     space: Space,
@@ -431,11 +425,14 @@ def walk(
     start: Array | int,
     stop: Array | int,
 ) -> tuple[Point, Any]:
-    """Local steps `start` to `stop` of one client; the state: its model, what the stage carries."""
+    """Local steps `start` to `stop` of one client, whose batches, (steps, batches a step, ...), are
+    read at once; the state: its model, what the stage carries.
+    """
 
     def step(k: Array, state: tuple[Point, Any]) -> tuple[Point, Any]:
+        now = jax.tree.map(lambda leaf: taken(leaf, k), planned)
         places = range(program.stage.batches)
-        batches = [jax.tree.map(lambda leaf, i=i: leaf[k, i], planned) for i in places]
+        batches = [jax.tree.map(lambda leaf, i=i: leaf[i], now) for i in places]
         return take_step(program, space, state, batches, rates)
 
     if isinstance(program.stage, ClientStage) and program.stage.step_count == 0:
