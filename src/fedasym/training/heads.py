@@ -42,7 +42,7 @@ from fedasym.training.settings import Protocol
 from fedasym.training.twin import personal_rows, pooled_shares
 
 
-def taken(array: Array, places: Array | int) -> Array:
+def index_within(array: Array, places: Array | int) -> Array:
     """array[places], all of them within: JAX's own indexing asks whether they are, and whether they
     are negative, which takes more time to trace and to compile than all else that a step does.
     """
@@ -75,13 +75,13 @@ class RowTable(NamedTuple):
 
     def places(self, rows: Array) -> Array:
         """Where these rows lie."""
-        return rows if self.order is None else taken(self.order, rows)
+        return rows if self.order is None else index_within(self.order, rows)
 
     def read(self, array: Array, first: Array, count: int) -> Array:
         """So many rows of the features, labels or padding, from a first one on."""
         if self.order is None:
             return jax.lax.dynamic_slice_in_dim(array, first, count)
-        return taken(array, jax.lax.dynamic_slice_in_dim(self.order, first, count))
+        return index_within(array, jax.lax.dynamic_slice_in_dim(self.order, first, count))
 
 
 class Packed(NamedTuple):
@@ -552,15 +552,15 @@ class BatchRows(NamedTuple):
 def read_batch(training: RowTable, member: Array, rows: Array) -> BatchRows:
     """The batches that a plan's rows of a client name, (..., B); -1 is no row."""
     local = jnp.maximum(rows, 0)
-    at = training.places(taken(training.first, member) + local)
+    at = training.places(index_within(training.first, member) + local)
     real = jnp.broadcast_to((rows >= 0)[..., None], (*rows.shape, training.positions))
     if training.real is not None:
-        real &= taken(training.real, at)
+        real &= index_within(training.real, at)
     batches = rows.shape[:-1]
     weights = real.reshape(*batches, -1, 1)
     weights = weights.astype(jnp.promote_types(training.features.dtype, jnp.float32))
     weights /= jnp.maximum(weights.sum(-2, keepdims=True), 1)
-    labels = taken(training.labels, at)
+    labels = index_within(training.labels, at)
     labels = labels.reshape(*batches, weights.shape[-2], *training.labels.shape[training.axes :])
     return BatchRows(local, at, labels, weights)
 
@@ -621,7 +621,7 @@ class Matrix(NamedTuple):
 
     def rows(self, batch: BatchRows) -> Array:
         """The batch's samples or positions."""
-        return flat_rows(taken(self.training.features, batch.at))
+        return flat_rows(index_within(self.training.features, batch.at))
 
 
 class Coordinates(NamedTuple):
@@ -650,8 +650,8 @@ class Span(NamedTuple):
 
     def products(self, point: Any, batch: BatchRows) -> Array:
         """The products s X_b W_0 + X_b X' a."""
-        own = jnp.matmul(taken(self.gram, batch.rows), point.amounts)
-        products: Array = own + point.scale * taken(self.first_outputs, batch.rows)
+        own = jnp.matmul(index_within(self.gram, batch.rows), point.amounts)
+        products: Array = own + point.scale * index_within(self.first_outputs, batch.rows)
         return products
 
     def move(self, point: Any, batch: BatchRows, amounts: Array, own: bool = False) -> Coordinates:
@@ -676,7 +676,7 @@ class Span(NamedTuple):
 
     def overlap(self, batch: BatchRows, at: BatchRows, uses: int, own: bool) -> Array:
         """X_at X_b'."""
-        return taken(self.gram, at.rows)[:, batch.rows]
+        return index_within(self.gram, at.rows)[:, batch.rows]
 
 
 Space = Matrix | Span  # the forms that an algorithm sees alike

@@ -33,10 +33,10 @@ from fedasym.training.heads import (
     device_mesh,
     flat_labels,
     flat_rows,
+    index_within,
     mask_filling,
     numbers_as,
     read_batch,
-    taken,
 )
 from fedasym.training.plans import PrivateRounds
 from fedasym.training.steps import (
@@ -180,7 +180,7 @@ def chooser(program: Program, data: Packed, member: Array, shared: Array) -> Cal
     """Chooses the model of the least loss on all of a client's training samples: 1, and 0 else."""
     rows = jnp.arange(program.width)
     whole = read_batch(
-        data.training, member, jnp.where(rows < taken(data.trained, member), rows, -1)
+        data.training, member, jnp.where(rows < index_within(data.trained, member), rows, -1)
     )
     space = Matrix(data.training, shared, program.classes)
 
@@ -225,10 +225,18 @@ def advance(
 
     def one_round(i: Array, state: Any) -> Any:
         shared, diverged, memory, clips = state
-        places = None if slots is None else taken(slots, i)
+        places = None if slots is None else index_within(slots, i)
         one = partial(advance_round, program, data, rates, None if noise is None else noise.numbers)
-        added = None if noise is None else (taken(noise.sums, i), taken(noise.counts, i))
-        told = (taken(drawn, i), places, taken(rows, i), taken(shares, i), added)
+        added = (
+            None if noise is None else (index_within(noise.sums, i), index_within(noise.counts, i))
+        )
+        told = (
+            index_within(drawn, i),
+            places,
+            index_within(rows, i),
+            index_within(shares, i),
+            added,
+        )
         moved, memory, clips = vectorise(one, shared, memory, clips, *told)
         return moved, mark_diverged(moved, diverged, first + i + 1), memory, clips
 
@@ -556,7 +564,7 @@ def one_client(
             choose = chooser(program, data, member, shared)
             first = program.server.begin(ModelSum.at(shared), state, choose)[0]
             mine = carry_out_matrix(first, shared)
-            shared = jnp.where(taken(data.trained, member) > 0, mine, shared)
+            shared = jnp.where(index_within(data.trained, member) > 0, mine, shared)
         space = space_of(program, data, member, shared)
         examine = examiner(program, data, member, space, shared, offsets)
 
@@ -598,10 +606,10 @@ def examine_kept(
             offsets = offsets_of(program, data, member, scored)
 
             def of_server(shared: Array, kept: Any, rates: Rates) -> Array:
-                mine = as_models(jax.tree.map(lambda leaf: taken(leaf, slot), kept), shared)
+                mine = as_models(jax.tree.map(lambda leaf: index_within(leaf, slot), kept), shared)
                 own = bound_stage(program, rates).personal_model(ModelSum.at(shared), mine)
                 point = jnp.where(
-                    taken(data.trained, member) > 0, carry_out_matrix(own, shared), shared
+                    index_within(data.trained, member) > 0, carry_out_matrix(own, shared), shared
                 )
                 space = space_of(program, data, member, shared)
                 examine = examiner(program, data, member, space, shared, offsets)
@@ -635,8 +643,8 @@ def offsets_of(program: Program, data: Packed, member: Array, scored: Rates | No
     splits, outputs = data.shares.shape
     pooled = data.shares[member // (len(data.trained) // splits)]
     training = data.training
-    first = taken(training.first, member)
-    mine = jnp.arange(program.width) < taken(data.trained, member)
+    first = index_within(training.first, member)
+    mine = jnp.arange(program.width) < index_within(data.trained, member)
     labels = training.read(training.labels, first, program.width)
     mine = jnp.broadcast_to(mine.reshape(-1, *(1,) * (labels.ndim - 1)), labels.shape)
     if training.real is not None:
@@ -689,10 +697,10 @@ def span_outputs(space: Any, point: Any) -> Array:
 def score_training(program: Program, data: Packed, member: Array, outputs: Array) -> Array:
     """Hits and losses of a client's training rows, summed."""
     labels = data.training.read(
-        data.training.labels, taken(data.training.first, member), program.width
+        data.training.labels, index_within(data.training.first, member), program.width
     )
     scores = jnp.stack(score(program.task, outputs, labels), axis=-1)
-    mine = jnp.arange(program.width) < taken(data.trained, member)
+    mine = jnp.arange(program.width) < index_within(data.trained, member)
     return jnp.where(mine[:, None], scores, 0).sum(0)
 
 
@@ -706,7 +714,7 @@ def tester(
 ) -> Callable[[Point], Array]:
     """The function that tests a point on rows that it was not trained on."""
     block = partial(data.tested.read, data.tested.features, count=program.block)
-    first = taken(data.tested.first, member)
+    first = index_within(data.tested.first, member)
 
     def count(start: Array, outputs: Array) -> Array:
         if offsets is None:
@@ -743,12 +751,12 @@ def tester(
 def tally(program: Program, data: Packed, member: Array, start: Array, outputs: Array) -> Array:
     """Hits and losses of one block of tested rows, summed over validation and test."""
     block = partial(
-        data.tested.read, first=taken(data.tested.first, member) + start, count=program.block
+        data.tested.read, first=index_within(data.tested.first, member) + start, count=program.block
     )
     hits, losses = score(program.task, outputs, flat_labels(data.tested, block(data.tested.labels)))
     at = start + jnp.arange(program.block)
-    validation = taken(data.validation, member)
-    tests = (at >= validation) & (at < validation + taken(data.test, member))
+    validation = index_within(data.validation, member)
+    tests = (at >= validation) & (at < validation + index_within(data.test, member))
     sides = jnp.stack([at < validation, tests], axis=1)
     real = jnp.ones((program.block, data.tested.positions), bool)
     if data.tested.real is not None:

@@ -29,8 +29,8 @@ from fedasym.training.heads import (
     Space,
     Span,
     blend,
+    index_within,
     mask_filling,
-    taken,
 )
 
 CLASSES, VALUES = "classification", "regression"
@@ -397,13 +397,17 @@ def space_of(program: Program, data: Packed, member: Array, shared: Array) -> Sp
         return Matrix(data.training, shared, program.classes, data.personal, program.personal)
     x = client_rows(program, data, member)
     width = program.width
-    gram = jnp.matmul(x, x.T) if data.grams is None else taken(data.grams, member)[:width, :width]
+    gram = (
+        jnp.matmul(x, x.T)
+        if data.grams is None
+        else index_within(data.grams, member)[:width, :width]
+    )
     return Span(gram, jnp.matmul(x, shared), shared=shared)
 
 
 def client_rows(program: Program, data: Packed, member: Array) -> Array:
     """A client's training rows, and its neighbour's up to the width."""
-    first = taken(data.training.first, member)
+    first = index_within(data.training.first, member)
     return data.training.read(data.training.features, first, program.width)
 
 
@@ -430,7 +434,7 @@ def walk(
     """
 
     def step(k: Array, state: tuple[Point, Any]) -> tuple[Point, Any]:
-        now = jax.tree.map(lambda leaf: taken(leaf, k), planned)
+        now = jax.tree.map(lambda leaf: index_within(leaf, k), planned)
         places = range(program.stage.batches)
         batches = [jax.tree.map(lambda leaf, i=i: leaf[i], now) for i in places]
         return take_step(program, space, state, batches, rates)
