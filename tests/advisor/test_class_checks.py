@@ -139,7 +139,6 @@ def test_a_page_with_levels_in_doubt_calls_itself_a_ranking_aid(linked):
         row for row in found.predictions.values() if row.contradicted and row.measured is not None
     ]
     assert moved
-    assert all(
-        row.trusted == row.measured and row.level.low < row.measured < row.level.high
-        for row in moved
-    )
+    for row in moved:  # measured once more, by other heads on the same samples
+        assert row.trusted == pytest.approx(row.measured, abs=row.measured_error)
+        assert row.level.low < row.measured < row.level.high
