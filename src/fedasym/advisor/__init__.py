@@ -52,6 +52,7 @@ from fedasym.advisor.class_predictions import (
 )
 from fedasym.advisor.confirmation import RidgeConfirmation, TrainedConfirmation, training_settings
 from fedasym.advisor.crosscheck import (
+    Level,
     class_client_gains,
     compare_accuracies,
     compare_losses,
@@ -622,7 +623,7 @@ def assemble_classes(
     seen: ClassLook,
     found: ClassMoments,
     beside: Sequence[Algorithm],
-    levels: Callable[[], Mapping[str, float]] | None = None,
+    levels: Callable[[], Mapping[str, Level]] | None = None,
 ) -> Advice:
     """Everything that follows from estimates and probes."""
     shape = ClientSizes(SizeGroups.of(seen.sizes), seen.dimension)
