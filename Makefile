@@ -10,7 +10,7 @@ export OMP_NUM_THREADS ?= 1
 export OPENBLAS_NUM_THREADS ?= 1
 unexport PYTHONDONTWRITEBYTECODE # tests start many processes, and each would compile the package again
 
-.PHONY: demo test quick lint types pytest browser bench figures docs dist clean
+.PHONY: demo test quick lint types pytest coverage browser bench figures docs dist clean
 
 # What users need, for the demo; what developers need comes on top of it.
 $(VENV)/.installed: pyproject.toml
@@ -60,6 +60,13 @@ types: $(VENV)/.ready
 
 pytest: $(VENV)/.ready browser
 	$(PYTEST)
+
+# Lines and branches that the tests reach, in out/coverage: a quarter of an hour on two cores.
+coverage: $(VENV)/.ready browser
+	@rm -rf out/coverage && mkdir -p out/coverage
+	COVERAGE_FILE=$(CURDIR)/out/coverage/data $(BIN)/coverage run -m pytest -q -n auto --dist loadfile -o faulthandler_timeout=1200
+	COVERAGE_FILE=$(CURDIR)/out/coverage/data $(BIN)/coverage combine --quiet
+	COVERAGE_FILE=$(CURDIR)/out/coverage/data $(BIN)/coverage report --sort=miss --skip-covered
 
 # A browser, to test pages as readers see them: installed where that may be done, and otherwise those tests skip themselves.
 BROWSERS ?= chromium chromium-browser google-chrome google-chrome-stable
