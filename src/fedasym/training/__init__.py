@@ -57,8 +57,8 @@ SHORTEST = 0.1  # seconds of compiling from which a program is kept
 def keep_compilations(folder: str | Path | None = None) -> Path:
     """Keep what JAX compiles in a folder, for this process and those to come; returns where.
 
-    Commands do so by themselves, from Python it is asked for, since it holds for all that JAX
-    compiles. A program is found again by what it computes, JAX's version and the device.
+    Commands do so by themselves; from Python you ask for it, since it applies to everything that
+    JAX compiles. A program is found again by what it computes, JAX's version and the device.
 
     folder: by default the folder that JAX_COMPILATION_CACHE_DIR names, or one in the user's cache.
 

@@ -224,9 +224,8 @@ def save(figure: Figure, path: str | Path) -> Path:
         )
     dated: dict[str, Any] = {"svg": {"Date": None}, "pdf": {"CreationDate": None}}.get(kind, {})
     figure.set_dpi(160)
-    sheet = get_registered_canvas_class(kind)(figure)
-    # savefig would draw it twice: once for the layout, which drawing makes anyway
-    getattr(sheet, f"print_{kind}")(target, metadata=dated or None)
+    draw = getattr(get_registered_canvas_class(kind)(figure), f"print_{kind}")
+    draw(target, metadata=dated or None)  # savefig draws twice, once for the layout alone
     return target
 
 

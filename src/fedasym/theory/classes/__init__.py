@@ -391,11 +391,10 @@ def shared_rule(e: Energies, classes: int) -> SoftmaxRule:
 def best_softmax_time(world: SoftmaxWorld) -> float:
     """The time that the clock of section 7 shows at the best ridge."""
     e, gamma, C = world.e, world.gamma, world.classes
-    few = draw_points(C, SEARCH)
-    lam = ridges.best_softmax_ridge(e, gamma, C, points=few).ridge
+    lam = ridges.best_softmax_ridge(e, gamma, C, points=draw_points(C, SEARCH)).ridge
     if np.isinf(lam):
         return 0.0
     top = max(FIRST * softmax_curvature(e, gamma), 10 * lam)
     falling = np.geomspace(top, lam, 2 + int(SOFTMAX_PER_DECADE * np.log10(top / lam)))
-    fits = ridges.softmax_ridge_path(e, gamma, falling, C, points=few)
+    fits = ridges.softmax_ridge_path(e, gamma, falling, C, points=draw_points(C, SEARCH))
     return float(ridges.descent_clock(falling, np.array([fit.distance for fit in fits]))[-1])
