@@ -235,7 +235,7 @@ class GainParts:
     def sentence(self) -> str:
         """The parts in words."""
         if abs(self.gain.value) < 2 * self.gain.error or abs(self.gain.value) < 0.0005:
-            told = f"{self.algorithm} gains nothing sure over its shared model ({self.gain} points)"
+            told = f"{self.algorithm} has no clear gain over its shared model ({self.gain} points)"
         else:
             told = f"Of the {self.gain} points that {self.algorithm} gains over its shared model,"
         text = (
