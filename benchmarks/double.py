@@ -23,6 +23,7 @@ import os
 import resource
 import time
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 
 import numpy as np
@@ -150,12 +151,32 @@ def quarter_clients(federation: fa.Federation, part: int) -> fa.Federation:
     return select_rows(federation, np.isin(federation.owner, order[part % 4 :: 4]))
 
 
-def measure(federation: fa.Federation) -> np.ndarray:
-    """Mean accuracies over real clients on all held-out samples, of which each half chooses the
-    settings for the other: tens of test samples a client leave a point or two to luck.
+def score_clients(federation: fa.Federation) -> np.ndarray:
+    """Accuracies (algorithms, clients) of real clients on all held-out samples, of which each half
+    chooses the settings for the other: tens of test samples a client leave a point or two to luck.
     """
     board = board_of(federation)
-    return np.array([float(np.nanmean(board.score_halves(each))) for each in ALGORITHMS])
+    return np.array([board.score_halves(each) for each in ALGORITHMS])
+
+
+def measure(federation: fa.Federation) -> np.ndarray:
+    """Mean accuracies over real clients."""
+    return np.nanmean(score_clients(federation), axis=1)
+
+
+def print_pairs(scores: np.ndarray) -> None:
+    """Pairs that differ by more than a point, but by less than three standard errors of the paired
+    difference over clients.
+    """
+    for one, other in combinations(range(len(NAMES)), 2):
+        gap = 100 * (scores[one] - scores[other])
+        gap = gap[np.isfinite(gap)]
+        mean, error = gap.mean(), gap.std(ddof=1) / np.sqrt(len(gap))
+        if 1 < abs(mean) < 3 * error:
+            print(
+                f"{NAMES[one]} less {NAMES[other]}: {mean:.2f} points, standard error {error:.2f}"
+                f" over {len(gap)} clients"
+            )
 
 
 def foretell(double, quantity: str, value: float, seed: int) -> np.ndarray:
@@ -187,7 +208,8 @@ def parts_table(name: str, federation: fa.Federation, count: int, forms: list[st
     """Half of each client's samples, and a quarter of the clients, foretell the whole; beside them
     what the part measures itself, by the same heads. Means over so many parts.
     """
-    truth = measure(federation)
+    scores = score_clients(federation)
+    truth = np.nanmean(scores, axis=1)
     size = int(np.median(federation.counts("train")))
     rows: dict[str, list[np.ndarray]] = {}
     spent = {"resemble": 0.0, "measure": 0.0, "foretell": 0.0}
@@ -212,6 +234,7 @@ def parts_table(name: str, federation: fa.Federation, count: int, forms: list[st
     means = {key: np.mean(values, axis=0) for key, values in rows.items()}
     title = f"{name}: {len(federation)} clients of about {size}; means over {count} parts"
     print_table(title, means, truth)
+    print_pairs(scores)
     for key, values in rows.items():
         off = np.abs(np.array(values) - truth)
         print(
