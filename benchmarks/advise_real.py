@@ -1,13 +1,13 @@
 """Advice on the features of real data, made before any training, beside what training measured.
 
-    python benchmarks/advise_real.py FEATURES [--measured docs/reproduction/cifar100] [--clients
-    200]
+    python benchmarks/advise_real.py FEATURES [--measured docs/reproduction/cifar100-ready]
+        [--clients 200]
 
-FEATURES: a file that `fedasym features` wrote. --measured: a folder of results (trials.csv and
-results.json); without one, `advice.confirm` measures the leading candidates by a short training.
---clients: advise on so many clients, evenly spread.
-Printed: accuracies (means over clients) by theory, by the least-squares probes, and as measured;
-    ridge; rank correlation.
+FEATURES: a file that `fedasym features` wrote, or an .npz that reproduce_wider.py reads.
+--measured: a folder of results (trials.csv and results.json); without one, `advice.confirm`
+measures the leading candidates by a short training. --clients: advise on so many clients, evenly
+spread. Printed: accuracies (means over clients) by theory, by the least-squares probes, and as
+measured; ridge; rank correlation.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from collections import defaultdict
 from pathlib import Path
 
 import numpy as np
+from reproduce_wider import read_ready
 from scipy.stats import spearmanr
 
 import fedasym as fa
@@ -84,7 +85,11 @@ def main() -> None:
     parser.add_argument("--measured", type=Path)
     parser.add_argument("--clients", type=int, default=10**9)
     options = parser.parse_args()
-    federation = fa.Federation.from_safetensors(options.features)
+    federation = (
+        read_ready(options.features)
+        if options.features.suffix == ".npz"
+        else fa.Federation.from_safetensors(options.features)
+    )
     some = thinned(federation, options.clients)
     print(some)
     start = time.perf_counter()

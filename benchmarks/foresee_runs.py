@@ -2,10 +2,10 @@
 
     python benchmarks/foresee_runs.py digits=FEATURES shakespeare=FEATURES cifar100-ready=FEATURES.npz
 
-FEATURES: a file of `fedasym features`, from the network of the run; or, for CIFAR-100's clients, of
-features that are kept with 8 bits each. Where a run's own features are no longer there, those that the
-same network gives elsewhere differ by rounding, which `fedasym report --theory` refuses: here a run is
-trusted to be of the clients and splits that are given, whose numbers must agree. Then
+FEATURES: a file of `fedasym features`, from the network of the run; or the .npz that
+reproduce_wider.py was given by --ready. Where a run's own features are no longer there, those that
+the same network gives elsewhere differ by rounding, which `fedasym report --theory` refuses: here a
+run is trusted to be of the clients and splits that are given, whose numbers must agree. Then
 
     fedasym foresight docs/reproduction --page docs/foresight.md
 """
@@ -33,9 +33,7 @@ def main() -> None:
         results, start = fa.Results.load(folder), time.process_time()
         ready = file.endswith(".npz")
         clients = (
-            read_ready(Path(file), 1.0)
-            if ready
-            else load_data(results.experiment.with_data(file).data)
+            read_ready(Path(file)) if ready else load_data(results.experiment.with_data(file).data)
         )
         counts = {split: int(clients.counts(split).sum()) for split in results.data.counts}
         if counts != dict(results.data.counts):

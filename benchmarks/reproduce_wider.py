@@ -12,11 +12,15 @@ may share one; finished tables go to INTO/tables/NAME-PROTOCOL, for `fedasym run
 `fedasym reproduce --check --tables`. `--quick` runs scaled copies on drawn clients, to try the
 command itself on two cores.
 
-    python benchmarks/reproduce_wider.py cifar100 --ready features_600_clients.npz [--scale 5] [--small]
+    python benchmarks/reproduce_wider.py cifar100 --ready features_600_clients.npz [--small]
+    python benchmarks/window_features.py digits FOLDER
+    python benchmarks/reproduce_wider.py digits --ready FOLDER/digits.npz --protocol text
 
-trains on features of CIFAR-100's clients that are there already, multiplied by a number, so that the
-paper's steps suit them; `--small` takes five algorithms, few values of each setting but pFedMe's and
-three seeds: half an hour of a core.
+trains on features that are there already, over seeds alone, without splits and gains: those of
+CIFAR-100's clients with 8 bits each, or what window_features.py makes on two cores. `--scale`
+multiplies them by a number, so that the paper's steps suit them; `--small` takes few values of
+each setting and three seeds, `--seeds` as many as it says. `--chosen` is the other way round: splits
+and gains alone, with the values that validation chose in the recorded run of that protocol.
 
     python benchmarks/reproduce_wider.py --recorded
 
@@ -38,44 +42,94 @@ ROOT = Path(__file__).resolve().parents[1]
 RECORDED = ("cifar100", "digits", "shakespeare", "stackexchange")
 STEPS = [5e-6, 5e-5, 5e-4, 5e-3, 5e-2, 5e-1, 5.0]  # the paper's are the middle three
 MIXING = [1.0, 2.0, 4.0]
+ROUGH = {"server_step": [0.01, 0.1, 1.0], "local_step": [0.001, 0.01, 0.1]}
 FEW: dict[str, dict[str, list[float]]] = {
-    "local": {"local_step": [0.01, 0.1, 1.0]},
+    "local": {"local_step": [0.0001, 0.001, 0.01, 0.1, 1.0, 10.0]},
     "fedavg": {"server_step": [0.001, 0.01, 0.1, 1.0]},
-    "ftfa": {"server_step": [0.01, 0.1, 1.0], "local_step": [1.0, 10.0, 100.0]},
-    "rtfa": {
-        "server_step": [0.01, 0.1],
-        "local_step": [1.0, 10.0, 100.0],
-        "ridge": [1e-4, 1e-3, 0.01],
-    },
-    "pfedme": {"server_step": STEPS, "mixing": MIXING},
+    "ftfa": ROUGH,
+    "rtfa": ROUGH | {"ridge": [0.01, 0.1, 1.0, 10.0]},
+    "maml_fo": ROUGH,
+    "maml_hf": ROUGH,
+    "pfedme": {"server_step": [0.0005, 0.005, 0.05], "mixing": [2.0, 4.0, 8.0]},
 }
+LENGTH = {"rounds": 400, "evaluate_every": 50}  # Stack Exchange's own run has 30
+BEYOND: dict[
+    str, dict[str, dict[str, list[float]]]
+] = {  # of ready features, where an edge was best
+    "digits": {
+        "fedavg": {"server_step": [100.0]},
+        "rtfa": {"ridge": [100.0]},
+        "pfedme": {"mixing": [8.0]},
+    }
+}
+READY = "Features of a network that saw none of these clients, or that are there already."
 PFEDME = {"server_step": [5e-4, 5e-3, 5e-2, 5e-1], "mixing": [1.0, 2.0]}  # where all clients train
 
 
-def experiment_of(name: str, protocol: str, *, pfedme: bool, small: bool) -> fa.Experiment:
-    """A recorded experiment under one of the protocols, with pFedMe's wider grid or pFedMe alone."""
+def experiment_of(
+    name: str,
+    protocol: str,
+    *,
+    pfedme: bool,
+    small: bool,
+    ready: bool = False,
+    seeds: int | None = None,
+) -> fa.Experiment:
+    """A recorded experiment under one of the protocols, with pFedMe's wider grid or pFedMe alone.
+
+    ready: over seeds alone, in as many rounds for every data set, and in float32, since processor
+    cores gain nothing by shorter numbers.
+    """
     held = fa.Experiment.from_toml(ROOT / "docs" / "reproduction" / name / "experiment.toml")
     told = held.model_dump(exclude_unset=True)
     told["settings"]["protocol"] = protocol
     grid = dict(FEW if small else told["grid"])
-    label = f"{name}-{protocol}"
+    label = f"{name}-ready" if ready and protocol == "text" else f"{name}-{protocol}"
+    if ready:
+        told["settings"] |= LENGTH | {"precision": "float32"}
+        told |= {"about": READY, "trials": told["trials"] | {"splits": 0}}
+        told |= {"gains": {"algorithms": []}}
     if pfedme:
         grid = {"pfedme": PFEDME}
     elif protocol == "code":
         grid.pop("pfedme")
-    else:
+    elif not small:
         grid["pfedme"] = {"server_step": STEPS, "mixing": MIXING}
+    if ready and protocol == "text":
+        for algorithm, more in BEYOND.get(name, {}).items():
+            axes = grid[algorithm]
+            grid[algorithm] = axes | {key: [*axes[key], *values] for key, values in more.items()}
     if small or pfedme:
         told |= {"trials": {"seeds": 3, "splits": 0}, "gains": {"algorithms": []}}
-        label += "-pfedme" if pfedme else "-small"
+        label += "-pfedme" if pfedme else "" if ready else "-small"
+    if seeds:
+        told["trials"]["seeds"] = seeds
     told |= {"name": label, "algorithms": list(grid), "grid": grid}
     return fa.Experiment(**told)
 
 
-def read_ready(path: Path, scale: float) -> fa.Federation:
-    """Clients from features that are kept with 8 bits each, a scale for every feature."""
+def experiment_chosen(name: str, protocol: str, splits: int) -> fa.Experiment:
+    """Splits and gains alone, with the values that validation chose in a recorded run."""
+    wider = ROOT / "docs" / "reproduction-wider" / f"{name}-{protocol}"
+    folder = wider if wider.is_dir() else ROOT / "docs" / "reproduction" / name
+    grid = {
+        algorithm: {key: [value] for key, value in values.items()}
+        for algorithm, values in fa.Results.load(folder).tuned.items()
+    }
+    told = fa.Experiment.from_toml(folder / "experiment.toml").model_dump(exclude_unset=True)
+    trials = {"seeds": [1], "splits": splits}
+    told |= {"name": f"{name}-{protocol}-chosen", "grid": grid, "trials": trials}
+    return fa.Experiment(**told)
+
+
+def read_ready(path: Path, scale: float = 1.0) -> fa.Federation:
+    """Clients from features as they are, or with 8 bits each and a scale for every feature."""
     with np.load(path) as file:
-        features = file["q"] * (scale * file["scale"])
+        features = (
+            scale * file["x"].astype(np.float32)
+            if "x" in file
+            else file["q"] * (scale * file["scale"])
+        )
         return fa.Federation.from_arrays(
             features.astype(np.float32), file["y"], file["client"], split=file["split"]
         )
@@ -131,20 +185,33 @@ def main() -> None:
     asked.add_argument("--into", type=Path, default=Path("runs"))
     asked.add_argument("--pfedme", action="store_true", help="pFedMe alone, three seeds")
     asked.add_argument("--quick", action="store_true")
-    asked.add_argument("--ready", type=Path, help="features of CIFAR-100's clients, 8 bits each")
+    asked.add_argument("--ready", type=Path, help="a file of features (.npz) of the data set")
     asked.add_argument("--scale", type=float, default=1.0, help="what to multiply them by")
     asked.add_argument("--small", action="store_true", help="few values, three seeds")
+    asked.add_argument("--seeds", type=int, help="of the trials")
+    asked.add_argument("--chosen", type=int, metavar="SPLITS", help="splits and gains alone")
     asked.add_argument("--recorded", action="store_true", help="print the recorded runs")
     given = asked.parse_args()
     if given.recorded:
         for name in given.names:
             print_recorded(name)
         return
+    if given.ready and len(given.names) != 1:
+        asked.error("--ready is about one data set: name it")
     ready = read_ready(given.ready, given.scale) if given.ready else None
     for name in given.names:
         for protocol in given.protocol or ["text", "code"]:
-            experiment = experiment_of(name, protocol, pfedme=given.pfedme, small=given.small)
-            clients = ready if name == "cifar100" else None
+            experiment = experiment_of(
+                name,
+                protocol,
+                pfedme=given.pfedme,
+                small=given.small,
+                ready=ready is not None,
+                seeds=given.seeds,
+            )
+            if given.chosen:
+                experiment = experiment_chosen(name, protocol, given.chosen)
+            clients = ready
             if given.quick:
                 experiment, clients = scale_down(experiment)
             print(f"\n{experiment.name}", flush=True)
