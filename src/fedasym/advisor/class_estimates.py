@@ -134,16 +134,16 @@ def centre_power(found: ClassMoments) -> float:
     lift, error = found.lift
     s, h = found.spectrum.values, found.spectrum.weights
 
-    def lifted(p: float) -> float:
+    def expected_lift(p: float) -> float:
         weights = h * (s / s.max()) ** p
         return float(weights @ s**2 / (weights @ s)) * float(h @ s) / float(h @ s**2)
 
     if not np.isfinite(error) or not np.isfinite(lift) or abs(lift - 1) < CLEAR_LIFT * error:
         return 0.0
-    low, high = lifted(CENTRE_POWERS[0]), lifted(CENTRE_POWERS[1])
+    low, high = expected_lift(CENTRE_POWERS[0]), expected_lift(CENTRE_POWERS[1])
     if lift <= low or lift >= high:
         return CENTRE_POWERS[0] if lift <= low else CENTRE_POWERS[1]
-    return float(scipy.optimize.brentq(lambda p: lifted(p) - lift, *CENTRE_POWERS))
+    return float(scipy.optimize.brentq(lambda p: expected_lift(p) - lift, *CENTRE_POWERS))
 
 
 def power_shares(spectrum: Spectrum, power: float) -> Array:

@@ -529,14 +529,18 @@ def predict_one_step(
     rtfa = out["rtfa"]
     less = right - best
 
-    def shifted(q: Quantity) -> Quantity:
+    def shift_quantity(q: Quantity) -> Quantity:
         value, low, high = np.clip([q.value + less, q.low + less, q.high + less], 0.0, 1.0).tolist()
         return Quantity(value, low, high)
 
-    accuracy = shifted(rtfa.accuracy)
+    accuracy = shift_quantity(rtfa.accuracy)
     note = f"one full-batch gradient step of {step:.3g}"
     return Prediction(
-        "one_step", accuracy=accuracy, new=shifted(rtfa.new), trusted=accuracy.value, note=note
+        "one_step",
+        accuracy=accuracy,
+        new=shift_quantity(rtfa.new),
+        trusted=accuracy.value,
+        note=note,
     )
 
 

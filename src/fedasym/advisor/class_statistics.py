@@ -421,9 +421,9 @@ class ShiftRecorder:
 def find_temperature(scores: Array, labels: NDArray[np.intp]) -> float:
     """The factor that makes scores logarithms of probabilities, by the log-loss of the labels."""
 
-    def lost(log_scale: float) -> float:
+    def log_loss(log_scale: float) -> float:
         Z = np.exp(log_scale) * scores
         return float((np.logaddexp.reduce(Z, axis=1) - Z[np.arange(len(Z)), labels]).mean())
 
-    found = scipy.optimize.minimize_scalar(lost, bounds=(-3, 7), method="bounded")
+    found = scipy.optimize.minimize_scalar(log_loss, bounds=(-3, 7), method="bounded")
     return float(np.exp(found.x))

@@ -530,16 +530,18 @@ def play_class_federation(classes: Classes) -> list[ClassSummary]:
     told = prepare_message(classes)
     data = classes.data
 
-    def named(codes: Array) -> list[Any]:
+    def label_names(codes: Array) -> list[Any]:
         return [classes.names[int(code)] for code in codes]
 
     out = []
     for place, part in enumerate(data.parts):
         (X, codes) = data.rows(place)
         (tests, answers) = data.held(place)
-        held = (tests, named(answers)) if len(tests) else None
+        held = (tests, label_names(answers)) if len(tests) else None
         out.append(
-            summarise_classes(part.name, X, named(codes), told, group=group_of(place), held=held)
+            summarise_classes(
+                part.name, X, label_names(codes), told, group=group_of(place), held=held
+            )
         )
     return out
 

@@ -186,14 +186,14 @@ def run_task(task: Task, board: Any, version: str) -> Any:
     check_version(version)
     last = 0.0
 
-    def heard(share: float, text: str) -> None:
+    def report_progress(share: float, text: str) -> None:
         nonlocal last
         if time.monotonic() - last > LOOK:
             last = time.monotonic()
             board.tell.remote(task.key, share, text)
 
     board.tell.remote(task.key, 0.0, "")
-    return task.function(*task.arguments, heard)
+    return task.function(*task.arguments, report_progress)
 
 
 def task_error(error: Any) -> Exception:
@@ -708,7 +708,7 @@ class Crew(Worker):
     def brought_back(self, keyed: dict[str, Piece]) -> dict[str, Finished]:
         """Keep what came back from the cluster; of what was lost on the way, say so."""
 
-        def lost(key: str, why: str) -> None:
+        def report_lost_task(key: str, why: str) -> None:
             self.say(
                 LOST,
                 key,
@@ -716,7 +716,7 @@ class Crew(Worker):
             )
 
         kept = {}
-        for key, (frame, by, seconds) in self.pool.collect_results(lost):
+        for key, (frame, by, seconds) in self.pool.collect_results(report_lost_task):
             kept[key] = self.keep(key, keyed[key], frame, by, seconds)
             self.locks.pop(key).close()
         return kept
@@ -764,7 +764,7 @@ def run_trials(
     waiting = list(reversed(named))
     told = progress or (lambda share, text: None)
 
-    def lost(key: str, why: str) -> None:
+    def report_lost_task(key: str, why: str) -> None:
         told(done / len(named), Notice(f"a trial was lost, {why}: it is computed again"))
 
     with join_cluster(settings, size), TaskPool(settings, settings.memory_for(size)) as pool:
@@ -774,7 +774,7 @@ def run_trials(
             while waiting and pool.room():
                 key = waiting.pop()
                 pool.hand_out(Task(key, trial_losses, (stored, mode, named[key])))
-            for key, losses in pool.collect_results(lost):
+            for key, losses in pool.collect_results(report_lost_task):
                 add(*named[key], losses)
                 done += 1
             begun = sum(share for share, _ in pool.begun.values())

@@ -517,13 +517,13 @@ class ShardBackend:
         units = np.concatenate([order[run] for run in answers]) if answers else seeds
         later = [kept for _, kept in answers.values()]
 
-        def placed(*leaves: NDArray[Any]) -> NDArray[Any]:
+        def scatter_units(*leaves: NDArray[Any]) -> NDArray[Any]:
             joined = np.concatenate(leaves)
             whole = np.zeros((*shares.shape, *joined.shape[1:]), joined.dtype)
             whole[seeds[units], places[units]] = joined
             return whole
 
-        return total, beside, jax.tree.map(placed, *later) if later else None
+        return total, beside, jax.tree.map(scatter_units, *later) if later else None
 
     def ask(self, tester: Tester, questions: Sequence[Question]) -> None:
         """All clients, shard by shard, where they live."""

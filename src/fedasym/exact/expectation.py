@@ -173,7 +173,7 @@ class PullSums:
                 "the drawn samples do not determine the shared model: give more clients"
             ) from None
 
-        def between(middle: Array) -> Array:
+        def sandwich(middle: Array) -> Array:
             """Q^-1 middle Q^-1."""
             half = cho_solve(factor, mirror_lower(middle), check_finite=False)
             return np.asarray(cho_solve(factor, half.T, overwrite_b=True, check_finite=False))
@@ -188,7 +188,7 @@ class PullSums:
         lost = None
         if self.pull.shared_ridge > 0:
             lost = self.pull.shared_ridge * cho_solve(factor, np.eye(len(Q)), check_finite=False)
-        return SharedCovariance(between(away), between(blur), response, lost)
+        return SharedCovariance(sandwich(away), sandwich(blur), response, lost)
 
 
 def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:

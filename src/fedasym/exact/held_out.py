@@ -587,11 +587,11 @@ def step_of_classes(P: Array, A: Array, g: Array, held: Array) -> Array:
 def find_factor(outputs: Rows, Y: Rows) -> float:
     """The factor of outputs that makes them logits, by the log-loss."""
 
-    def lost(log_factor: float) -> float:
+    def log_loss(log_factor: float) -> float:
         logits = np.exp(log_factor) * outputs
         return float(np.mean(logsumexp(logits, axis=1) - np.sum(Y * logits, axis=1)))
 
-    return float(np.exp(minimize_scalar(lost, bounds=(-3.0, 6.0), method="bounded").x))
+    return float(np.exp(minimize_scalar(log_loss, bounds=(-3.0, 6.0), method="bounded").x))
 
 
 def fit_axes(
@@ -602,7 +602,7 @@ def fit_axes(
     """
     scale = 1 / np.sqrt(np.einsum("nk,nk->k", A, A).astype(float) / 2 + held)[:, None]
 
-    def both(flat: Array) -> tuple[float, Array]:
+    def value_and_slope(flat: Array) -> tuple[float, Array]:
         W = scale * flat.reshape(start.shape)
         logits = offset + A @ W.astype(A.dtype)
         top = logits.max(1, keepdims=True)
@@ -614,7 +614,7 @@ def fit_axes(
         return value, (scale * slope).ravel()
 
     found = minimize(
-        both,
+        value_and_slope,
         (start / scale).ravel(),
         jac=True,
         method="L-BFGS-B",

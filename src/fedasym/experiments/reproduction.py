@@ -202,14 +202,16 @@ class PaperCurves(NamedTuple):
         if self.positions is None or counts_padding(results):
             return self
 
-        def real(held: dict[str, dict[str, PaperCurve]]) -> dict[str, dict[str, PaperCurve]]:
+        def drop_padding(
+            held: dict[str, dict[str, PaperCurve]],
+        ) -> dict[str, dict[str, PaperCurve]]:
             return {
                 key: {name: positions.without_padding(each) for name, each in by.items()}
                 for key, by in held.items()
             }
 
         positions = self.positions
-        return self._replace(trials=real(self.trials), gains=real(self.gains))
+        return self._replace(trials=drop_padding(self.trials), gains=drop_padding(self.gains))
 
     def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
         """Rounds and accuracies (trials, rounds) by sweep and algorithm; gains by "ftfa 10"."""
@@ -357,13 +359,17 @@ def simulate_limits(
     found = {}
     for number, (name, values) in enumerate(VARIED.items()):
 
-        def told(share: float, text: str, number: int = number, name: str = name) -> None:
+        def report_progress(
+            share: float, text: str, number: int = number, name: str = name
+        ) -> None:
             if progress:
                 progress((number + share) / len(VARIED), f"{name}: {text}")
 
         sizes: dict[str, Any] = SIZES[quick] | ({} if name == "clients" else {"clients": 50})
         kept = place / f"{name}{'-quick' if quick else ''}.jsonl"
-        found[name] = simulate(WORLD, vary={name: values}, save=kept, progress=told, **sizes)
+        found[name] = simulate(
+            WORLD, vary={name: values}, save=kept, progress=report_progress, **sizes
+        )
         for ending in (".png", ".pdf"):
             found[name].plot(place / f"{name}{ending}")
     return found

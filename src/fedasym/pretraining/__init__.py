@@ -448,7 +448,7 @@ def features(
         source = path_of("array", array)
         origin: dict[str, Any] = {"array": file_digest(check_features_file(source))}
 
-        def made(part: Path) -> NDArray[Any]:
+        def compute_features(part: Path) -> NDArray[Any]:
             return as_dtype(read_array(source, len(data.features)), dtype)
 
     else:
@@ -460,7 +460,7 @@ def features(
         model, reader, origin = prepare_network(name, data, network, into)
         origin |= {"mixed": mixed}
 
-        def made(part: Path) -> NDArray[Any]:
+        def compute_features(part: Path) -> NDArray[Any]:
             return extract_features(model, reader, data, dtype, where, mixed, part, progress)
 
     found = describe_federation(data)
@@ -469,7 +469,7 @@ def features(
     path = folder_of(into, "features") / f"{name}-{key}.safetensors"
     if not path.is_file():
         part = path.with_suffix(".part")
-        result = replace(data, features=made(part), truth=None)
+        result = replace(data, features=compute_features(part), truth=None)
         files.write_federation(vars(result), path, {"recipe": json.dumps(recipe), "hash": key})
         for each in (part, part.with_suffix(".progress")):
             each.unlink(missing_ok=True)

@@ -690,13 +690,13 @@ def product(a: Array, b: Array, dtype: Any) -> Array:
     if a.dtype.itemsize >= 4:
         return jnp.matmul(a, b)
 
-    def widened(a: Array, b: Array) -> Array:
+    def multiply_widened(a: Array, b: Array) -> Array:
         return jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)
 
-    def as_they_are(a: Array, b: Array) -> Array:
+    def multiply_as_they_are(a: Array, b: Array) -> Array:
         return jnp.matmul(a, b, preferred_element_type=dtype)
 
-    result: Array = lax.platform_dependent(a, b, cpu=widened, default=as_they_are)
+    result: Array = lax.platform_dependent(a, b, cpu=multiply_widened, default=multiply_as_they_are)
     return result
 
 

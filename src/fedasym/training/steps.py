@@ -261,10 +261,10 @@ class BatchGradients:
                 tuple(move._replace(amounts=amounts) for move, amounts in moves),
             )
 
-        def again(_: Any, held: tuple[list[Array], list[Array]]) -> Any:
+        def repeat_step(_: Any, held: tuple[list[Array], list[Array]]) -> Any:
             return numbers(step(model(held)))
 
-        return model(lax.fori_loop(0, count, again, numbers(w)))
+        return model(lax.fori_loop(0, count, repeat_step, numbers(w)))
 
     def outputs(self, at: ModelSum, D: BatchRows) -> Array:
         """The outputs of a model at a batch."""
@@ -324,10 +324,10 @@ def begin_state(stage: Stage, space: Space) -> Any:
 def carry_out_state(space: Space, state: Any, like: Point) -> Any:
     """A state whose models are carried out, which JAX can hand from step to step."""
 
-    def carried(leaf: Any) -> Any:
+    def carry_out_leaf(leaf: Any) -> Any:
         return ModelSum.at(carry_out(space, leaf, like)) if isinstance(leaf, ModelSum) else leaf
 
-    return jax.tree.map(carried, state, is_leaf=lambda leaf: isinstance(leaf, ModelSum))
+    return jax.tree.map(carry_out_leaf, state, is_leaf=lambda leaf: isinstance(leaf, ModelSum))
 
 
 def take_step(
@@ -355,11 +355,11 @@ def take_step(
     live = batches[0].weights.sum() > 0
     new = space.held(carry_out(space, found, point))
 
-    def chosen(new: Any, old: Any) -> Any:
+    def keep_if_empty(new: Any, old: Any) -> Any:
         return jnp.where(live, jnp.asarray(new).astype(jnp.asarray(old).dtype), old)
 
     later = carry_out_state(space, later, point)
-    return jax.tree.map(chosen, new, point), jax.tree.map(chosen, later, carried)
+    return jax.tree.map(keep_if_empty, new, point), jax.tree.map(keep_if_empty, later, carried)
 
 
 Rates = Mapping[str, Array]

@@ -417,10 +417,10 @@ def accuracy(
     if federation.classes is None:
         raise InvalidInput("accuracy is for classes, and these are numbers to predict: use loss")
 
-    def right(W: Head, D: Batch) -> int:
+    def count_right(W: Head, D: Batch) -> int:
         return int(np.sum(((D.X @ W).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)))
 
-    return pooled_mean(right, federation, heads, split, count_padding)
+    return pooled_mean(count_right, federation, heads, split, count_padding)
 
 
 def loss(
@@ -428,10 +428,10 @@ def loss(
 ) -> float:
     """Mean loss over all samples (and positions) of all clients, unpenalised; nan without any."""
 
-    def lost(W: Head, D: Batch) -> float:
+    def total_loss(W: Head, D: Batch) -> float:
         return np.count_nonzero(D.weights) * mean_loss(W, D)
 
-    return pooled_mean(lost, federation, heads, split, count_padding)
+    return pooled_mean(total_loss, federation, heads, split, count_padding)
 
 
 def pooled_mean(

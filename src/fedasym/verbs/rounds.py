@@ -616,7 +616,7 @@ def assemble_path(
         parts.append((bias, variance, ridge, energies.total @ s, length, clips))
     over = reported > last[:, None]  # rounds that a setting does not have
 
-    def joined(i: int) -> Array:
+    def join_pieces(i: int) -> Array:
         values = np.where(over, np.nan, np.concatenate([part[i] for part in parts]))
         return values.reshape(*shape, -1)
 
@@ -649,11 +649,11 @@ def assemble_path(
     result = Rounds(
         algorithm.name,
         reported,
-        joined(0),
-        joined(1),
-        None if parts[0][2] is None else joined(2),
-        joined(3),
-        joined(4),
+        join_pieces(0),
+        join_pieces(1),
+        None if parts[0][2] is None else join_pieces(2),
+        join_pieces(3),
+        join_pieces(4),
         floor.reshape(shape),
         settings,
         last.reshape(shape),

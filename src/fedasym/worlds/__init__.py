@@ -282,14 +282,16 @@ class Population:
             seen = np.where(s > 0, s, self.spectrum.mean)
             factor = np.where(s > 0, (seen / self.spectrum.mean) ** float(power), 1.0)
 
-        def scaled(length: Any, share: Array) -> tuple[Any, Array]:
+        def rescale_energy(length: Any, share: Array) -> tuple[Any, Array]:
             energy = share / factor
             total = energy.sum()
             even = np.allclose(energy / total, h, rtol=1e-12, atol=0)
             return np.asarray(length) * np.sqrt(total), h if even else energy / total
 
-        radius, shift = scaled(self.radius, self.displacement)
-        norm, optimum = (None, None) if self.norm is None else scaled(self.norm, self.optimum)
+        radius, shift = rescale_energy(self.radius, self.displacement)
+        norm, optimum = (
+            (None, None) if self.norm is None else rescale_energy(self.norm, self.optimum)
+        )
         return Population(
             radius,
             self.noise,
