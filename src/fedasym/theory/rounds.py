@@ -161,11 +161,11 @@ class ScalarGradient:
         """The Hessian times a direction, which a difference of linear gradients is as well."""
         return self.z * direction
 
-    def own(self, part: Any) -> Any:
+    def own_part(self, part: Any) -> Any:
         """All unknowns may be a client's own."""
         return part
 
-    def common(self, part: Any) -> Any:
+    def common_part(self, part: Any) -> Any:
         """None is the same for all clients."""
         return 0 * part
 

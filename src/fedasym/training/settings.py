@@ -508,11 +508,11 @@ class Quadratic:
         """The Hessian times a direction, which a finite difference finds exactly."""
         return Vector((batch + 1) * direction.values)
 
-    def own(self, of: Vector) -> Vector:
+    def own_part(self, of: Vector) -> Vector:
         """All weights are a client's own."""
         return of
 
-    def common(self, of: Vector) -> Vector:
+    def common_part(self, of: Vector) -> Vector:
         """None is the same for all clients."""
         return 0 * of
 

@@ -212,15 +212,15 @@ class BatchGradients:
         exact = by is None
         return self.move(D, slope(self.task, z, u) if exact else difference(self.task, z, u, by))
 
-    def own(self, of: ModelSum) -> ModelSum:
+    def own_part(self, of: ModelSum) -> ModelSum:
         """The part in weights that may be a client's own."""
         if not self.space.splits:
             return of
         moves = tuple(move._replace(own=True) for move in of.moves)
-        points = (ModelSum(((c, self.own_part(point)),)) for c, point in of.points)
+        points = (ModelSum(((c, self.own_point(point)),)) for c, point in of.points)
         return sum(points, start=ModelSum((), moves))
 
-    def own_part(self, point: Point) -> Point:
+    def own_point(self, point: Point) -> Point:
         """A point in a client's own weights: the same array for the same point keeps sums short."""
         if id(point) not in self.parts:
             part = self.space.part(point, True)
@@ -228,7 +228,7 @@ class BatchGradients:
             self.parts[id(part)] = (part, part)
         return self.parts[id(point)][1]
 
-    def common(self, of: ModelSum) -> ModelSum:
+    def common_part(self, of: ModelSum) -> ModelSum:
         """The part in weights that are the same for all clients."""
         if not self.space.splits:
             return ModelSum()

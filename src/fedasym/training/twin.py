@@ -517,7 +517,7 @@ class Gradients:
     def __call__(self, w: Head, batch: int = 0) -> Head:
         """Of the mean loss on one of the batches."""
         G = gradient(w, self.batches[batch])
-        return self.own(G) if self.keep else G
+        return self.own_part(G) if self.keep else G
 
     def along(
         self, w: Head, direction: Head, batch: int = 0, difference: float | None = None
@@ -528,9 +528,9 @@ class Gradients:
             behind = self(w - difference * direction, batch)
             return (ahead - behind) / (2 * difference)
         HV = hessian_times(w, self.batches[batch], direction)
-        return self.own(HV) if self.keep else HV
+        return self.own_part(HV) if self.keep else HV
 
-    def own(self, G: Head) -> Head:
+    def own_part(self, G: Head) -> Head:
         """The part in rows that may be a client's own, 0 in the others."""
         return G if self.rows is None else np.where(self.rows, G, 0)
 
@@ -540,7 +540,7 @@ class Gradients:
             w = step(w)
         return w
 
-    def common(self, G: Head) -> Head:
+    def common_part(self, G: Head) -> Head:
         """The part in rows that are the same for all clients."""
         return 0 * G if self.rows is None else np.where(self.rows, 0, G)
 
