@@ -342,7 +342,7 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
         structure,
         beside,
         held=held_out_squares(seen),
-        dropped=seen.data.left_out,
+        dropped=seen.data.dropped_features,
         levels=levels,
         pooled=weights_by_feature(seen),
         sizes=everyone.sizes.astype(float),
@@ -560,7 +560,7 @@ def assemble_regression(
     if sizes is None:
         sizes = np.array([each.samples for each in summaries], dtype=float)
     kinds = SizeGroups.of(sizes)
-    middle = float(kinds.samples[kinds.middle])
+    middle = float(kinds.samples[kinds.median_kind])
     shared, alone = gcv_curves(summaries)
     unridged = [name for name, each in algorithms.items() if each.interpolates]
     blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()

@@ -450,7 +450,7 @@ def summarise_classes(
         else check_rows(name, held[0], label_codes(name, held[1], told.classes))
     )
     Y = coding.targets(codes)
-    K = coding.free
+    K = coding.free_outputs
     U, x = sample_axes(rows)
     halves = halves_for(group)
     about = {pair: Y - rows @ told.models[pair] for both in halves for pair in both}
@@ -536,7 +536,7 @@ def play_class_federation(classes: Classes) -> list[ClassSummary]:
     out = []
     for place, part in enumerate(data.parts):
         (X, codes) = data.rows(place)
-        (tests, answers) = data.held(place)
+        (tests, answers) = data.held_out_rows(place)
         held = (tests, label_names(answers)) if len(tests) else None
         out.append(
             summarise_classes(

@@ -57,7 +57,7 @@ class Setting:
     usual: float | None = None
 
     @property
-    def allowed(self) -> str:
+    def allowed_range(self) -> str:
         """The range in words."""
         if self.choices:
             return " or ".join(map(repr, self.choices))
@@ -91,7 +91,7 @@ class Setting:
 
     def refusal(self, value: Any, more: str = "") -> InvalidInput:
         """The sentence for a value that is not allowed."""
-        return InvalidInput(f"{self.name} is {value!r}: it must be {self.allowed}{more}")
+        return InvalidInput(f"{self.name} is {value!r}: it must be {self.allowed_range}{more}")
 
 
 def setting(

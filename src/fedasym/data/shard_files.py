@@ -566,7 +566,7 @@ class ShardWriter:
             split: np.concatenate([part.counts(split) for part in parts]) for split in SPLITS
         }
         if self.alike.padded:
-            counted = np.concatenate([part.counted(False) for part in parts])
+            counted = np.concatenate([part.count_predictions(False) for part in parts])
             columns |= {f"{split}_positions": counted[:, at] for at, split in enumerate(SPLITS[1:])}
         number = len(self.shards)
         file = f"shard-{number:05d}.{self.layout}"

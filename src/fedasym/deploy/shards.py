@@ -341,7 +341,7 @@ class ShardKeepers:
         self.crew, self.shard_ends, self.progress = crew, federation.shard_ends, progress
         if progress is not None:
             crew.say = lambda text: progress(0.0, Notice(text))
-        self.federation = federation.read_by(self)
+        self.federation = federation.with_keepers(self)
         self.states: States | None = None
         self.tokens, self.keys = count(), count()
 

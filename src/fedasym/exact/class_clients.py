@@ -227,9 +227,8 @@ def descend_far(task: LabelProblem, lam: float) -> Array:
         return task.value(b) + lam / 2 * float(np.sum(b**2)), slope.ravel()
 
     close = {"maxiter": 3000, "ftol": 1e-14, "gtol": 1e-7}
-    found = minimize(
-        value_and_slope, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=close
-    )
+    start = np.zeros(shape).ravel()
+    found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=close)
     return np.asarray(found.x).reshape(shape)
 
 

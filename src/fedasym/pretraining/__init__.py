@@ -126,7 +126,7 @@ class NetworkRecipe:
         )
         return self.step * float(self.decay**times)
 
-    def changed(self, **options: Any) -> NetworkRecipe:
+    def replace(self, **options: Any) -> NetworkRecipe:
         """The recipe with those options that are given (None: as it is)."""
         known = [field.name for field in fields(self)]
         for name in options:
@@ -301,7 +301,7 @@ def pretrain(
 
     name: a data set of `fedasym data list`, which is loaded (from `folder` where it is given); or
         any name, with `federation`.
-    recipe: `RECIPES[name]` by default, or with changes: `RECIPES[name].changed(epochs=10)`.
+    recipe: `RECIPES[name]` by default, or with changes: `RECIPES[name].replace(epochs=10)`.
     tune: train every step size and decay of the paper's grid, and choose on validation samples.
     device: "cpu" or "cuda"; by default a GPU where there is one, with products in bfloat16 unless
         precision is "float32".

@@ -119,7 +119,7 @@ def stopped_risk(
         ) -> Array:
             if spectrum.scale is not None or np.array_equal(energy, spectrum.weights):
                 return np.asarray(energy.sum() * contour.trace(lambda z: part.keep(z) ** 2))
-            return contour.squared(part.keep, energy)
+            return contour.quadratic_form(part.keep, energy)
 
         variance[some] = s2 * gamma * contour.trace(part.noise)
         bias[some] = r2 * kept_energy(world.g[0])
@@ -267,7 +267,7 @@ def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -
     def kept_energy(energy: Array) -> Array:
         if spectrum.scale is not None or np.array_equal(energy, spectrum.weights):
             return np.asarray(energy.sum() * contour.trace(lambda z: filter_.keep(z) ** 2))
-        return contour.squared(filter_.keep, energy)
+        return contour.quadratic_form(filter_.keep, energy)
 
     bias, variance = r2 * kept_energy(world.g[0]), s2 * gamma * contour.trace(filter_.noise)
     if extra is not None:

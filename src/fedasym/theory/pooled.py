@@ -186,7 +186,7 @@ class PooledSquares:
         mine = groups.r2[rows, i] * ((own * pull) @ groups.h)
         return (bias * target) @ groups.h + mine, (noise * target) @ groups.h
 
-    def new(self, i: Array) -> tuple[Array, Array]:
+    def newcomer_error(self, i: Array) -> tuple[Array, Array]:
         """FedAvg's bias and variance for a new client like those of group i."""
         target = self.groups.S[np.arange(i.size), i]
         bias, noise = self.energy(i)

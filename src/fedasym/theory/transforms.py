@@ -457,7 +457,7 @@ class Contour:
 
         return sum_until_settled(rule, MOST_NODES // self.size)
 
-    def squared(self, function: ComplexFunction, energy: Array) -> Array:
+    def quadratic_form(self, function: ComplexFunction, energy: Array) -> Array:
         """The limit of Delta' f(S) Sigma f(S) Delta, energy[k] of Delta along atom k: (20)."""
         g = energy[self.spectrum.support]
 

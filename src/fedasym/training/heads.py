@@ -601,7 +601,7 @@ class Matrix(NamedTuple):
             return point if own else jnp.zeros_like(point)
         return jnp.where(self.own, point, 0) if own else jnp.where(self.own, 0, point)
 
-    def held(self, point: Any) -> Array:
+    def fix_shared_rows(self, point: Any) -> Array:
         """The point with the shared model's rows where they may not be a client's own."""
         fixed = self.own if self.keep else None
         return jnp.where(fixed, point, self.shared) if fixed is not None else point
@@ -662,7 +662,7 @@ class Span(NamedTuple):
         """All weights are a client's own."""
         return point if own else jax.tree.map(jnp.zeros_like, point)
 
-    def held(self, point: Any) -> Point:
+    def fix_shared_rows(self, point: Any) -> Point:
         """The point as it is."""
         return point
 

@@ -617,7 +617,7 @@ def examine_kept(
                 )
                 space = space_of(program, data, member, shared)
                 examine = examiner(program, data, member, space, shared, offsets)
-                return examine(space.held(point))[None, None]
+                return examine(space.fix_shared_rows(point))[None, None]
 
             return vectorise(of_server, shared, kept, alone)
 

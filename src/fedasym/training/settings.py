@@ -126,7 +126,7 @@ class Settings:
         return dict(self.own)[name] if name in dict(self.own) else getattr(self, name)
 
     @property
-    def evaluated(self) -> list[int]:
+    def evaluated_rounds(self) -> list[int]:
         """The rounds of tests: 0, every `evaluate_every`-th and the last; or the last alone."""
         return [
             *(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()),

@@ -353,7 +353,7 @@ def take_step(
             " start and gradients by sums, differences and multiples"
         )
     live = batches[0].weights.sum() > 0
-    new = space.held(carry_out(space, found, point))
+    new = space.fix_shared_rows(carry_out(space, found, point))
 
     def keep_if_empty(new: Any, old: Any) -> Any:
         return jnp.where(live, jnp.asarray(new).astype(jnp.asarray(old).dtype), old)

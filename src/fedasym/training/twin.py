@@ -111,7 +111,7 @@ def run(
     common = server.first_memory(W, starts_of(federation, server, protocol, seed, dtype))
     pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     for r in range(settings.rounds + 1):
-        if r in settings.evaluated:
+        if r in settings.evaluated_rounds:
             own = {
                 one.name: own_head(algorithm, one, W, r, (kept[one.name], common), pooled)
                 for one in clients
@@ -296,9 +296,9 @@ def local_work(
     turn = r if stage.everyone_works else turn
     work = islice(client.steps(r, turn, stage.batches), K)
     if not stage.keeps_client():
-        return Work(take_steps(stage, W, work, rate, client.own)[0])
+        return Work(take_steps(stage, W, work, rate, client.own_rows)[0])
     first, state = stage.begin(W, memory, client.choose)
-    w, state = take_steps(stage, W, work, rate, client.own, state=state, first=first)
+    w, state = take_steps(stage, W, work, rate, client.own_rows, state=state, first=first)
     return Work(w, *stage.finish(w, W, state, rate, K))
 
 
@@ -353,7 +353,7 @@ def trained_head(
 ) -> Head:
     """The head that a client's steps make of the shared one."""
     settings, protocol = client.settings, client.protocol
-    own = None if algorithm.shares_nothing else client.own
+    own = None if algorithm.shares_nothing else client.own_rows
     if client.n == 0:
         return W
     if algorithm.personal_from_server:  # pFedMe: its work for the server in round r, drawn or not
@@ -602,7 +602,7 @@ class TwinClient:
         return found.astype(self.dtype)
 
     @cached_property
-    def own(self) -> Mask:
+    def own_rows(self) -> Mask:
         """The rows of a head that may be the client's own."""
         return personal_rows(self.federation, self.protocol.intercept)
 
