@@ -186,12 +186,6 @@ class PooledSquares:
         mine = groups.r2[rows, i] * ((own * pull) @ groups.h)
         return (bias * target) @ groups.h + mine, (noise * target) @ groups.h
 
-    def newcomer_error(self, i: Array) -> tuple[Array, Array]:
-        """FedAvg's bias and variance for a new client like those of group i."""
-        target = self.groups.S[np.arange(i.size), i]
-        bias, noise = self.energy(i)
-        return (bias * target) @ self.groups.h, (noise * target) @ self.groups.h
-
     def energy(self, i: Array) -> tuple[Array, Array]:
         """Energy per direction of theta_0_hat - theta_new, from displacements and from noise."""
         rows = np.arange(i.size)
