@@ -214,12 +214,14 @@ def deal_trained(name: str, folder: Path, splits: int, rounds: int) -> Iterator[
     }
     right = {
         each: [
-            one.right(None, None) for one, run in zip(held, runs, strict=True) if is_of(run, each)
+            one.are_right(None, None)
+            for one, run in zip(held, runs, strict=True)
+            if is_of(run, each)
         ]
         for each in plain
     }
     right |= {
-        each: [one.right(stage, None) for one in found for stage in stages]
+        each: [one.are_right(stage, None) for one in found for stage in stages]
         for each, found in shared.items()
     }
     first, m = held[0], len(federation)

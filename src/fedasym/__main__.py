@@ -39,7 +39,7 @@ def interruptible() -> Iterator[None]:
             exit_at_once("stopped")
         raise KeyboardInterrupt
 
-    def raised_again(event: Any) -> None:
+    def interrupt_again(event: Any) -> None:
         """Ask again for an interruption that Python dropped in its garbage collector's callback."""
         if event.exc_type is not KeyboardInterrupt:
             unraisable(event)
@@ -49,7 +49,7 @@ def interruptible() -> Iterator[None]:
             ).start()  # wakes it up where it waits, too
 
     handler = signal.signal(signal.SIGINT, press)
-    sys.unraisablehook = raised_again
+    sys.unraisablehook = interrupt_again
     try:
         yield
     except SystemExit as end:

@@ -80,7 +80,7 @@ def test_probes_leave_out_each_sample_as_a_refit_does(small):
     client, probing = view_client(shared, X[i], Y), ProbeRecorder(taken, ratios)
     theta = shared.without(client)
     for about, start in ((client.about, theta), (Y, 0 * theta)):
-        found = probing.left_out(client, about, np.asarray(y[i]))
+        found = probing.leave_one_out_accuracies(client, about, np.asarray(y[i]))
         for place in (2, 7, 12):
             right = []
             for k in range(len(Y)):
@@ -88,7 +88,7 @@ def test_probes_leave_out_each_sample_as_a_refit_does(small):
                 move = ridged(X[i][kept], about[kept], probing.ratios[place])
                 right.append(taken.guess((X[i][k] @ (start + move))[None])[0] == y[i][k])
             assert found[place] == pytest.approx(np.mean(right))
-    held = probing.held(client, client.about, X[3], X[3] @ theta, np.asarray(y[3]))
+    held = probing.held_out_hits(client, client.about, X[3], X[3] @ theta, np.asarray(y[3]))
     move = ridged(X[i], client.about, probing.ratios[7])
     assert held[7].tolist() == (taken.guess(X[3] @ (theta + move)) == y[3]).tolist()
 

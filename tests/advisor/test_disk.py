@@ -58,7 +58,7 @@ def test_held_out_samples_are_learnt_from_in_the_same_way(both):
     assert here.sizes.tolist() == there.sizes.tolist()
     for place in (0, 7, 8):
         np.testing.assert_array_equal(here.table(place), there.table(place))
-        assert there.held(place)[1].size == 0
+        assert there.held_out_rows(place)[1].size == 0
 
 
 def draw_numbers(d: int, m: int = 24, most: int = 40) -> fa.Federation:

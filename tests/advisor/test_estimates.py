@@ -87,7 +87,7 @@ def test_structure_is_what_the_samples_themselves_say(world):
 def test_between_its_nodes_a_window_has_the_deviance_of_the_samples(world, error, decades):
     X, y, _ = world.but(samples=30, clients=40).draw()
     spread = np.logspace(0, -decades / 2, X[0].shape[1])
-    turned = pool_and_estimate(read_clients([x * spread for x in X], y)).room.full()
+    turned = pool_and_estimate(read_clients([x * spread for x in X], y)).room.all_clients()
     centre = float(np.log(np.median(turned.x)))
     window = RatioWindow(turned, centre, error)
     assert window.nodes.size <= 7

@@ -14,6 +14,7 @@ from fedasym.advisor import advise_sums
 from fedasym.advisor.data import read_clients
 from fedasym.advisor.federated import (
     GROUPS,
+    POWERS,
     SUM_LENGTH,
     VOTE_LENGTH,
     add_statistics,
@@ -99,6 +100,28 @@ def test_votes_that_noise_hides_are_refused(measured):
     with pytest.raises(fa.InvalidInput, match="hides what the clients voted for"):
         choose_bounds(add_votes(measured[:5]), 10.0)
     assert (vote_for_bounds(np.full(8, np.inf)).sum(1) == 1).all()
+
+
+def test_noise_alone_votes_for_no_bound_far_from_the_clients():
+    """Two thousand statistics whose clients vote for 2: noise lifts one of 119 other places above
+    four and a half deviations in one of 2,500.
+    """
+    rng, deviation = np.random.default_rng(2), 28.0
+    votes = deviation * rng.standard_normal((2000, POWERS.size))
+    votes[:, POWERS == 1] += 300
+    bounds = choose_bounds(votes, deviation)
+    assert set(bounds) <= {2.0, 4.0}
+    assert np.mean(bounds == 2) > 0.99
+    votes[:, POWERS == 20] += 300  # some clients are quite different
+    assert set(choose_bounds(votes, deviation)) <= {2.0**20, 2.0**21}
+
+
+def test_sums_that_noise_hides_are_refused(many):
+    noised = play_noised_sums(read_clients(many), Privacy(epsilon=8), np.zeros)
+    gone = noised.sums * np.where(np.arange(noised.sums.shape[1]) == 2, 1e-3, 1)
+    estimate_from_sums(noised)
+    with pytest.raises(fa.InvalidInput, match=r"hides the sums over 600 clients: give a larger ep"):
+        estimate_from_sums(replace(noised, sums=gone))
 
 
 @pytest.mark.parametrize(
@@ -187,7 +210,7 @@ def test_the_command_takes_the_budget_and_refusals_name_what_to_do(many, tmp_pat
     with pytest.raises(fa.InvalidInput, match="summaries, which have been sent without noise"):
         fa.advise(sent, statistics_privacy=budget)
     with pytest.raises(fa.InvalidInput, match="there are 4 clients: sums over five groups"):
-        fa.advise(drawn(clients=4), statistics_privacy=Privacy(epsilon=8000, delta=0.1))
+        fa.advise(drawn(clients=4), statistics_privacy=budget)
     few = drawn(clients=8)
     with pytest.raises(fa.InvalidInput, match="hides what the clients voted for"):
         fa.advise(few, statistics_privacy=Privacy(epsilon=0.1))

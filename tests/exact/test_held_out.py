@@ -150,7 +150,7 @@ def test_a_clients_change_in_the_gram_form_is_newtons(name):
     problem = LogisticProblem(samples, variances, np.zeros(FEATURES), free=False)
     C = samples.contrasts
     point = minimise(problem, problem.start(shared @ C))
-    models = (point.shared + problem.personal(point)) @ C.T
+    models = (point.shared + problem.personal_parts(point)) @ C.T
     test = SPLIT == 2
     logits = np.einsum("nd,ndk->nk", X[test], models[OWNER[test]])
     right = logits.argmax(1) == CODES[test]

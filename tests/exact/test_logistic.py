@@ -59,7 +59,7 @@ def test_a_general_optimiser_finds_the_same_weights(classes):
     problem = LogisticProblem(ClassSamples.of(X, codes, clients, classes), variances, ridges)
     point = minimise(problem, problem.start())
     C = problem.samples.contrasts
-    B, U = point.shared @ C.T, problem.personal(point) @ C.T
+    B, U = point.shared @ C.T, problem.personal_parts(point) @ C.T
     on = np.flatnonzero(variances)
     shapes = (4, classes), (len(SIZES), len(on), classes)
     cut = 4 * classes
@@ -97,7 +97,7 @@ def test_nothing_shared_is_the_regression_of_each_client_alone(classes):
     X, codes, clients = draw(classes, sizes=(40, 60, 25))
     samples = ClassSamples.of(X, codes, clients, classes)
     problem = LogisticProblem(samples, np.full(4, 2.0), np.zeros(4), free=False)
-    U = problem.personal(minimise(problem, problem.start())) @ problem.samples.contrasts.T
+    U = problem.personal_parts(minimise(problem, problem.start())) @ problem.samples.contrasts.T
     for client in range(3):
         here = clients == client
         assert len(np.unique(codes[here])) == classes
@@ -114,8 +114,8 @@ def test_a_huge_variance_forgets_the_others():
     tied = LogisticProblem(samples, np.full(4, 1e6), np.full(4, 1.0))
     own = LogisticProblem(samples, np.full(4, 1e6), np.full(4, 1.0), free=False)
     point = minimise(tied, tied.start())
-    alone = own.personal(minimise(own, own.start()))
-    assert np.allclose(point.shared + tied.personal(point), alone, atol=1e-3)
+    alone = own.personal_parts(minimise(own, own.start()))
+    assert np.allclose(point.shared + tied.personal_parts(point), alone, atol=1e-3)
 
 
 @pytest.mark.parametrize("classes", [2, 3])
@@ -148,7 +148,7 @@ def test_two_classes_are_softmax_of_two():
     problem = LogisticProblem(ClassSamples.of(X, codes, clients, 2), D, ridges)
     point = minimise(problem, problem.start())
     C = problem.samples.contrasts
-    B, U = point.shared @ C.T, problem.personal(point) @ C.T
+    B, U = point.shared @ C.T, problem.personal_parts(point) @ C.T
     value = plain_objective(X, codes, clients, B, U, D, ridges)  # softmax over both columns
     assert np.isclose(value, problem.evaluate(point).value, rtol=1e-12)
     rng = np.random.default_rng(1)

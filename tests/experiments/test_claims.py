@@ -47,7 +47,7 @@ def results(
     }
     return SimpleNamespace(
         task=task,
-        measured=lambda sweep: finals if sweep == "seeds" else {},
+        comparison_values=lambda sweep: finals if sweep == "seeds" else {},
         sweep="seeds",
         data=SimpleNamespace(counts={"train": size}, training=[size // 100] * 100),
         tuned={},
@@ -154,7 +154,7 @@ def test_the_papers_own_curves_are_nearly_identical_where_data_are_many():
     for name in ("cifar100", "shakespeare", "emnist", "stackoverflow"):
         curves = published_accuracies(name).trials["splits"]
         held[name] = results({}, size=find_dataset(name).paper.train)
-        held[name].measured = lambda sweep, curves=curves: {
+        held[name].comparison_values = lambda sweep, curves=curves: {
             name: curve.final for name, curve in curves.items()
         }
     claim = claim_identical(held)
@@ -168,7 +168,7 @@ def test_the_papers_own_cifar_curves_support_the_paper():
     """
     curves = published_accuracies("cifar100")
     paper = results({})
-    paper.measured = lambda sweep: {
+    paper.comparison_values = lambda sweep: {
         name: curve.final for name, curve in curves.trials[sweep].items()
     }
     by = {(claim.sweep, claim.says[:20]): claim.verdict for claim in check_claims(paper).found}

@@ -143,7 +143,7 @@ def test_a_process_waits_for_the_piece_of_another_and_takes_it_over_when_that_on
     )
     holder = start("python", "-c", holding, into, key)
     assert holder.wait_for("\n") == "True\n"
-    assert RunFolder(into).running()
+    assert RunFolder(into).is_running()
     process = start("fedasym", "run", file, "--into", into)
     process.wait_for("waiting for 1 of another process")
     assert not (into / "pieces" / f"{key}.parquet").exists()

@@ -52,7 +52,7 @@ def test_grids_are_relative_to_the_stable_step(swept):
     assert not results.tuning["diverged"].any()
     named = (
         fa.Experiment(name="mine", algorithms=["fedavg"], settings={"protocol": "text"})
-        .settled_on(people())
+        .settle_choices(people())
         .settings
     )
     assert (named.server_step, named.local_step, named.inner_step, named.rules.name) == (
@@ -65,7 +65,7 @@ def test_grids_are_relative_to_the_stable_step(swept):
 
 def test_what_was_chosen_and_did_not_converge_is_named(swept, tmp_path):
     results, _ = swept
-    judged = results.judged("local")
+    judged = results.convergence("local")
     assert judged["excess"] > 0.01
     assert any(
         note.startswith("Not converged: local, whose training loss is") for note in results.notes

@@ -123,9 +123,8 @@ def test_commands_read_a_url(finished, capsys):
     code = cli.run(lambda: cli.app(["runs", "show", whole.as_uri()], result_action="return_value"))
     assert code == 0
     assert str(results) in capsys.readouterr().out
-    assert RunFolder.existing(find_run(whole.as_uri())).experiment() == finished[0].settled_on(
-        load_data(finished[0].data)
-    )
+    kept = RunFolder.open_existing(find_run(whole.as_uri())).experiment()
+    assert kept == finished[0].settle_choices(load_data(finished[0].data))
     assert (
         cli.run(lambda: cli.app(["runs", "clean", whole.as_uri()], result_action="return_value"))
         == 2
@@ -152,7 +151,7 @@ def test_paths_need_no_fsspec(monkeypatch, finished, tmp_path):
 
 
 def test_a_mirror_goes_with_its_folder(finished):
-    folder = RemoteFolder.existing(finished[2].as_uri())
+    folder = RemoteFolder.open_existing(finished[2].as_uri())
     assert folder.path.is_dir()
     folder.close()
     assert not folder.path.exists()

@@ -219,15 +219,15 @@ def test_work_counts_a_shared_trajectory_once():
 
 def test_the_time_left_goes_by_pieces_of_the_same_kind():
     pace = Pace({"a": ("x", 1.0), "b": ("x", 1.0), "c": ("y", 10.0), "d": ("z", 2.0)})
-    assert pace.left() is None
+    assert pace.seconds_left() is None
     pace.finish_piece("a", 3.0)
     pace.finish_piece("c", 5.0)
-    assert pace.left() == pytest.approx(3.0 + 2 * 8 / 11)
-    assert pace.left({"b": 0.5}) == pytest.approx(1.5 + 2 * 8 / 11)
+    assert pace.seconds_left() == pytest.approx(3.0 + 2 * 8 / 11)
+    assert pace.seconds_left({"b": 0.5}) == pytest.approx(1.5 + 2 * 8 / 11)
     assert pace.share() == pytest.approx(11 / 14)
     assert pace.share({"d": 0.5, "a": 0.9, "gone": 0.9}) == pytest.approx(12 / 14)
     pace.hands = 2
-    assert pace.left() == pytest.approx(1.5 + 8 / 11)
+    assert pace.seconds_left() == pytest.approx(1.5 + 8 / 11)
 
 
 @pytest.mark.parametrize(("n", "shift"), [(5, 0.0), (11, 0.002), (11, 0.01), (30, 0.0005)])
@@ -371,8 +371,10 @@ def test_clients_are_compared_only_where_trials_have_the_same(results):
     ):
         fewer = replace(results, clients=clients)
         assert fewer.client_finals("seeds") == {}
-        assert not fewer.measured("seeds").keys() - results.finals("seeds").keys()
-        assert all(isinstance(each, np.ndarray) for each in fewer.measured("seeds").values())
+        assert not fewer.comparison_values("seeds").keys() - results.finals("seeds").keys()
+        assert all(
+            isinstance(each, np.ndarray) for each in fewer.comparison_values("seeds").values()
+        )
     nothing = replace(results, trials=results.trials.clear())
     assert nothing.best is None
     assert results.best in results.tuned

@@ -33,7 +33,7 @@ def test_what_is_chosen_and_found_is_what_train_gives(finished, federation):
         for name, axes in experiment.grid.items()
     }
     runs = fa.train(list(grid), federation, grid=grid, seeds=[1], evaluate_every=4, **COMMON)
-    for name, group in runs.chosen().items():
+    for name, group in runs.choose_configurations().items():
         assert results.tuned[name] == {axis: group.settings[axis] for axis in grid[name]}
     tuned = results.tuned["ftfa"]
     for seed in (1, 2):

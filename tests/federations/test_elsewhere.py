@@ -129,7 +129,7 @@ def test_shards_may_be_missing_as_long_as_nobody_reads_them(tmp_path, layout):
     content = gone.read_bytes()
     gone.unlink()
     opened = fa.Federation.open(folder)
-    assert opened.here == [0, 2]
+    assert opened.readable_shards == [0, 2]
     assert alike(opened.take([0, 8]), whole.take([0, 8]))
     with pytest.raises(fa.InvalidInput, match=r"shard-00001.*cannot be read: No such file"):
         opened.take([4])
@@ -137,7 +137,7 @@ def test_shards_may_be_missing_as_long_as_nobody_reads_them(tmp_path, layout):
         with pytest.raises(fa.InvalidInput, match=r"\(1 of 3 shards are not on this machine\)"):
             reads_all()
     gone.write_bytes(content)  # it may come later
-    assert opened.here == [0, 1, 2]
+    assert opened.readable_shards == [0, 1, 2]
     np.testing.assert_array_equal(opened.take([4]).features, whole.take([4]).features)
     gone.write_bytes(content[:-5])
     with pytest.raises(fa.InvalidInput, match=r"shard-00001.*is damaged"):

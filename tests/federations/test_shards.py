@@ -78,7 +78,7 @@ def test_clients_are_read_as_they_were_written(kind, layout, tmp_path, monkeypat
     for split in ("train", "validation", "test"):
         assert np.array_equal(opened.counts(split), whole.counts(split))
     for padding in (True, False):
-        assert np.array_equal(opened.counted(padding), whole.counted(padding))
+        assert np.array_equal(opened.count_predictions(padding), whole.count_predictions(padding))
     np.testing.assert_allclose(opened.training_squares(), whole.training_squares(), rtol=1e-12)
     assert (opened.task, opened.outputs, opened.dimension) == (
         whole.task,

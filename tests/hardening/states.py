@@ -319,7 +319,7 @@ def own_network() -> Path:
     home = Path(mkdtemp(prefix="fedasym-network-"))
     (home / "hardening_network.py").write_text(NETWORK)
     sys.path.insert(0, str(home))
-    recipe = fa.pretraining.NetworkRecipe("hardening_network:model").changed(epochs=1, batch=8)
+    recipe = fa.pretraining.NetworkRecipe("hardening_network:model").replace(epochs=1, batch=8)
     return fa.pretraining.pretrain(
         "mine", federation(), recipe=recipe, device="cpu", into=home
     ).path

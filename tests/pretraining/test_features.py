@@ -30,7 +30,7 @@ def test_features_are_what_the_last_layer_sees(tmp_path):
     """The stored features times the network's own last layer are the network's scores."""
     for name, federation in (("digits", images()), ("shakespeare", sentences())):
         trained = fa.pretraining.pretrain(
-            name, federation, recipe=RECIPES[name].changed(epochs=1), into=tmp_path
+            name, federation, recipe=RECIPES[name].replace(epochs=1), into=tmp_path
         )
         path = fa.pretraining.features(name, federation, dtype="float32", into=tmp_path)
         result = fa.Federation.from_safetensors(path)
@@ -166,7 +166,7 @@ def test_other_bad_input_is_told(mine, tmp_path):
 
 def test_a_network_of_other_classes_does_not_fit(tmp_path):
     trained = fa.pretraining.pretrain(
-        "digits", images(), recipe=RECIPES["digits"].changed(epochs=1), into=tmp_path
+        "digits", images(), recipe=RECIPES["digits"].replace(epochs=1), into=tmp_path
     )
     fewer = fa.Federation.from_arrays(images().features, images().labels % 5, images().owner)
     with pytest.raises(fa.InvalidInput, match="its weights do not fit this data set"):

@@ -76,7 +76,7 @@ def test_every_data_set_has_its_network():
             lambda o: torch.optim.lr_scheduler.StepLR(o, 2, 0.3),
         ),
         (
-            RECIPES["cifar100"].changed(warm_up=0),
+            RECIPES["cifar100"].replace(warm_up=0),
             lambda o: torch.optim.lr_scheduler.MultiStepLR(o, [60, 120, 160], 0.2),
         ),
     ],
@@ -112,7 +112,7 @@ def test_warm_up_grows_from_nothing_and_the_grid_is_the_papers():
 )
 def test_a_bad_recipe_is_told(options, says):
     with pytest.raises(fa.InvalidInput) as error:
-        RECIPES["emnist"].changed(**options)
+        RECIPES["emnist"].replace(**options)
     assert says in str(error.value)
 
 

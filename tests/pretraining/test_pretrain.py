@@ -28,7 +28,7 @@ MY = NetworkRecipe("my_networks:model", epochs=2, batch=16, step=0.05, decay_eve
 
 def test_a_cnn_learns_images_and_an_lstm_sentences(tmp_path):
     for name, federation in (("digits", images()), ("shakespeare", sentences(each=60))):
-        recipe = RECIPES[name].changed(epochs=4, batch=16, decay_every=4)
+        recipe = RECIPES[name].replace(epochs=4, batch=16, decay_every=4)
         result = fa.pretraining.pretrain(name, federation, recipe=recipe, into=tmp_path)
         assert result.test > 0.9, name
         assert [set(each) for each in result.epochs] == [{"loss", "validation", "seconds"}] * 4
@@ -105,7 +105,7 @@ def test_a_finished_network_is_not_trained_again(mine, tmp_path, monkeypatch):
     again = fa.pretraining.pretrain("mine", vectors(), recipe=MY, into=tmp_path)
     assert again == first
     with pytest.raises(TypeError):
-        fa.pretraining.pretrain("mine", vectors(), recipe=MY.changed(step=0.1), into=tmp_path)
+        fa.pretraining.pretrain("mine", vectors(), recipe=MY.replace(step=0.1), into=tmp_path)
     with pytest.raises(TypeError):
         fa.pretraining.pretrain("mine", vectors(seed=1), recipe=MY, into=tmp_path)
 
@@ -114,7 +114,7 @@ def test_random_numbers_of_the_caller_stay_as_they_were(mine, tmp_path):
     torch.manual_seed(5)
     before = torch.get_rng_state()
     fa.pretraining.pretrain(
-        "digits", images(each=10), recipe=RECIPES["digits"].changed(epochs=1), into=tmp_path
+        "digits", images(each=10), recipe=RECIPES["digits"].replace(epochs=1), into=tmp_path
     )
     assert torch.equal(torch.get_rng_state(), before)
 
@@ -122,7 +122,7 @@ def test_random_numbers_of_the_caller_stay_as_they_were(mine, tmp_path):
 def test_tuning_chooses_on_validation_samples_and_passes_by_divergence(mine, tmp_path, monkeypatch):
     monkeypatch.setattr("fedasym.pretraining.STEPS", (1e-5, 0.5, 1e20))
     monkeypatch.setattr("fedasym.pretraining.DECAYS", (0.5,))
-    plain = MY.changed(optimiser="sgd")
+    plain = MY.replace(optimiser="sgd")
     result = fa.pretraining.pretrain("mine", vectors(), recipe=plain, tune=True, into=tmp_path)
     (low, lower), (middle, higher), (high, none) = result.tried
     assert (low.step, middle.step, high.step) == (1e-5, 0.5, 1e20)
@@ -139,7 +139,7 @@ def test_divergence_is_an_error_that_says_what_to_do(mine, tmp_path):
         match=r"step is 1e\+20: the loss became infinite or not a number; give a smaller one",
     ):
         fa.pretraining.pretrain(
-            "mine", vectors(), recipe=MY.changed(step=1e20, optimiser="sgd"), into=tmp_path
+            "mine", vectors(), recipe=MY.replace(step=1e20, optimiser="sgd"), into=tmp_path
         )
 
 
@@ -158,7 +158,7 @@ def test_divergence_is_an_error_that_says_what_to_do(mine, tmp_path):
 def test_a_network_that_does_not_fit_is_told(mine, tmp_path, network, says):
     with pytest.raises(fa.InvalidInput) as error:
         fa.pretraining.pretrain(
-            "mine", vectors(), recipe=MY.changed(network=network), into=tmp_path
+            "mine", vectors(), recipe=MY.replace(network=network), into=tmp_path
         )
     assert says in str(error.value)
 
@@ -192,7 +192,7 @@ from fedasym.pretraining import RECIPES
 networks.fit_network.__defaults__ = (0.0,)
 learn = networks.TrainingRun.learn
 networks.TrainingRun.learn = lambda self, *given: (learn(self, *given), time.sleep(0.05))[0]
-fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].changed(epochs=2, batch=16), into=sys.argv[2])
+fa.pretraining.pretrain("digits", images(), recipe=RECIPES["digits"].replace(epochs=2, batch=16), into=sys.argv[2])
 """
 
 
@@ -211,7 +211,7 @@ def run_whole(into):
     torch.set_num_threads(1)  # as above: sums have one order
     try:
         made = fa.pretraining.pretrain(
-            "digits", images(), recipe=RECIPES["digits"].changed(epochs=2, batch=16), into=into
+            "digits", images(), recipe=RECIPES["digits"].replace(epochs=2, batch=16), into=into
         )
     finally:
         torch.set_num_threads(threads)

@@ -58,7 +58,7 @@ def test_golden_rounds(case):
         np.testing.assert_allclose(getattr(found, name), case[name], rtol=1e-12)
     shares, M, energies, lengths = np.array(w["h"]), w["b2"] * np.array(w["h"]), [], []
     server = rule(w["D"], w.get("server", 1), w.get("clip", np.inf), w.get("z", 0), w.get("d", 0))
-    own = found.through(w["r2"] * np.array(w["g"])) + w["s2"] * found.nu
+    own = found.kept_energy(w["r2"] * np.array(w["g"])) + w["s2"] * found.nu
     for _ in range(w["rounds"] + 1):
         energies.append(M)
         M, length = following(M, found, own, server, shares)
@@ -190,7 +190,7 @@ def test_drawn_covariances(kind):
 
 def test_clipping_shortens_and_noise_adds():
     found = steps(5, 0.1, 2.0, IDENTITY)
-    own = found.through(np.ones(1)) + 0.25 * found.nu
+    own = found.kept_energy(np.ones(1)) + 0.25 * found.nu
     M = np.array([3.0])
     free, length = following(M, found, own, rule(50), np.ones(1))
     loose, _ = following(M, found, own, rule(50, clip=length * 1.01), np.ones(1))
@@ -263,7 +263,7 @@ def test_lengths_vary_as_those_of_drawn_clients():
     spectrum = spectra.atoms([0.6, 1.4], [0.5, 0.5])
     work = DescentFilter(np.array([1.0, 6.0, np.inf]), step)
     moments = moments_of_steps(work, d / n, spectrum)
-    second = moments.through(np.tile(spectrum.weights, (3, 1))).sum(-1)
+    second = moments.kept_energy(np.tile(spectrum.weights, (3, 1))).sum(-1)
     fitted = s2 * moments.nu.sum(-1)
     square = (M + r2) * second + fitted
     fourth = fourth_moments(work, d / n, spectrum)

@@ -329,7 +329,7 @@ class Smaller(fa.algorithms.ServerStage):
         def part(v):
             return v - rate / self.parts * (gradient(v) + self.penalty * (v - start))
 
-        return gradient.repeat(self.parts, part, w) + gradient.common(w)
+        return gradient.repeat(self.parts, part, w) + gradient.common_part(w)
 
 
 def own(**settings):

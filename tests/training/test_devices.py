@@ -56,7 +56,8 @@ def train_all(clients: fa.Federation, names: Iterable[str]) -> dict[str, np.ndar
 def test_four_devices_give_the_numbers_of_one(tmp_path):
     here = federation()
     here.save(tmp_path / "disk", shards=2)
-    flags = {"XLA_FLAGS": "--xla_force_host_platform_device_count=4", "FEDASYM_DEVICES": "all"}
+    told = f"{os.environ.get('XLA_FLAGS', '')} --xla_force_host_platform_device_count=4"
+    flags = {"XLA_FLAGS": told, "FEDASYM_DEVICES": "all"}
     done = subprocess.run(
         [sys.executable, "-c", CHILD, str(tmp_path)],
         env=os.environ | flags | {"PYTHONPATH": os.pathsep.join(sys.path)},

@@ -183,7 +183,12 @@ def test_long_tables_are_cut_and_keep_each_algorithms_best():
 def test_under_two_protocols_each_stands_for_itself(grid):
     again = [replace(run, protocol=CODE) for run in grid]
     runs = Histories([*grid, *again])
-    assert list(runs.ranked()) == ["ftfa, text", "ftfa, code", "rtfa, text", "rtfa, code"]
+    assert list(runs.rank_configurations()) == [
+        "ftfa, text",
+        "ftfa, code",
+        "rtfa, text",
+        "rtfa, code",
+    ]
     assert len(runs.choose()) == 8
     assert len(runs.select(protocol="code")) == 12
 

@@ -72,6 +72,6 @@ def test_a_cohort_is_twenty_clients_or_all_that_can_train():
 
 
 def test_settings_say_when_clients_are_tested():
-    assert Settings(rounds=7, evaluate_every=3).evaluated == [0, 3, 6, 7]
-    assert Settings(rounds=6, evaluate_every=3).evaluated == [0, 3, 6]
-    assert Settings(rounds=0).evaluated == [0]
+    assert Settings(rounds=7, evaluate_every=3).evaluated_rounds == [0, 3, 6, 7]
+    assert Settings(rounds=6, evaluate_every=3).evaluated_rounds == [0, 3, 6]
+    assert Settings(rounds=0).evaluated_rounds == [0]

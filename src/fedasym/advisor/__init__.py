@@ -342,7 +342,7 @@ def advise_regression(data: ClientData, intercept: bool, beside: Sequence[Algori
         structure,
         beside,
         held=held_out_squares(seen),
-        dropped=seen.data.left_out,
+        dropped=seen.data.dropped_features,
         levels=levels,
         pooled=weights_by_feature(seen),
         sizes=everyone.sizes.astype(float),
@@ -480,6 +480,7 @@ def advise_with_noise(
             " statistics without noise; leave one of them out"
         )
     read = read_clients(data, y, clients)
+    require_groups(len(read.parts))
     free = data.intercept if isinstance(data, Federation) and intercept is None else intercept
     levelled = True if free is None else flag("intercept", free)
     read = read.level() if levelled else read
@@ -495,13 +496,18 @@ def advise_with_noise(
     return replace(advice, columns=str(recipe), doubts=(*advice.doubts, scaled))
 
 
+def require_groups(clients: int) -> None:
+    """Refuse fewer clients than sums over groups take, if possible before any budget is spent."""
+    if clients < max(LEAST_CLIENTS, GROUPS):
+        raise InvalidInput(
+            f"there are {clients} clients: sums over five groups of clients take at least {GROUPS}"
+        )
+
+
 def advise_sums(noised: NoisedSums, intercept: bool, beside: Sequence[Algorithm] = ()) -> Advice:
     """Advice from sums with noise: predictions, doubts, the advice; nothing of single clients."""
     m = int(noised.clients.sum())
-    if m < max(LEAST_CLIENTS, GROUPS):
-        raise InvalidInput(
-            f"there are {m} clients: sums over five groups of clients take at least {GROUPS}"
-        )
+    require_groups(m)
     found, aspect = estimate_from_sums(noised)
     d = noised.sums.shape[1] - SENT
     samples = max(round(d / aspect), 1)
@@ -560,7 +566,7 @@ def assemble_regression(
     if sizes is None:
         sizes = np.array([each.samples for each in summaries], dtype=float)
     kinds = SizeGroups.of(sizes)
-    middle = float(kinds.samples[kinds.middle])
+    middle = float(kinds.samples[kinds.median_kind])
     shared, alone = gcv_curves(summaries)
     unridged = [name for name, each in algorithms.items() if each.interpolates]
     blind = unridged if lacks_variance(d, sizes) and have_common_covariance(summaries) else ()

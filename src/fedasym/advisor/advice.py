@@ -23,7 +23,13 @@ from fedasym.advisor.confirmation import Confirmation
 from fedasym.advisor.crosscheck import ClientAdvice, RidgeCurves, best_ratios
 from fedasym.advisor.doubts import ClassEvidence, model_ridge_ratio
 from fedasym.advisor.estimates import UNKNOWN, Estimates, Quantity, length_variance
-from fedasym.advisor.predictions import LOG_LOSS, SAME_LIMITS, Prediction, Steps, better_alone
+from fedasym.advisor.predictions import (
+    LOG_LOSS,
+    SAME_LIMITS,
+    Prediction,
+    Steps,
+    best_local_algorithm,
+)
 from fedasym.algorithms import PAPER, Algorithm, Objective
 from fedasym.algorithms.paper import SHARES, SIMPLEST
 from fedasym.core.errors import InvalidInput, NoFormula
@@ -500,7 +506,7 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
         name: 1 - row.trusted if classes else row.trusted
         for name, row in advice.predictions.items()
     }
-    alone = "local_ridge" if classes else better_alone(advice.predictions)
+    alone = "local_ridge" if classes else best_local_algorithm(advice.predictions)
     best = "rtfa" if classes else min((n for n in lost if n in PRIVATE), key=lost.__getitem__)
     step = 1 / sample_support(float(np.asarray(world.aspect)), world.spectrum)[1]
     # the largest curvature that was seen may be above that of the estimated spectrum
@@ -512,14 +518,14 @@ def charge_privacy(advice: Advice, budget: Privacy) -> Advice:
     size = about.dimension * about.outputs
     search = RoundSearch(world, PAPER[best], tried, size, budget.delta, budget.sampling)
     cell, free = (search.find(each, about.clients) for each in (budget.epsilon, None))
-    loss, target = lost[best] + cell.loss - free.loss, (1 - LEAST_GAIN) * search.alone
+    loss, target = lost[best] + cell.loss - free.loss, (1 - LEAST_GAIN) * search.local_loss
     if classes:
-        gain, squares = max(lost[alone] - lost[best], 0.0), search.alone - free.loss
+        gain, squares = max(lost[alone] - lost[best], 0.0), search.local_loss - free.loss
         # where squares gain nothing privacy takes everything
         part = (cell.loss - free.loss) / squares if squares > 0 else 1.0
         loss = lost[best] + part * gain
         wanted = LEAST_GAIN * lost[alone] / gain if gain > 0 else np.inf
-        target = search.alone - wanted * squares if squares > 0 else 0.0
+        target = search.local_loss - wanted * squares if squares > 0 else 0.0
     epsilon = float(budget.epsilon or 0.0)
     found = PrivateSharing(
         epsilon=epsilon,
@@ -666,7 +672,7 @@ def describe_classes(found: ClassMoments, world: LabelModel, seen: ClassLook) ->
     # B tells theta_0'Sigma theta_0; the length |theta_0| varies about it, unless its shares along
     # eigenvalues were measured.
     even = np.allclose(world.centre_share, world.spectrum.weights)
-    blind = length_variance(1.0, world.spectrum, s, d) / seen.classes.free if even else 0.0
+    blind = length_variance(1.0, world.spectrum, s, d) / seen.classes.free_outputs if even else 0.0
     length2 = np.maximum(1 + np.sqrt(blind) * normal_points(len(B)), 0.0)
     centre = rho * np.sqrt(length2 * B / whole / float(s @ world.centre_share))
     counts = seen.counts.sum(0)

@@ -134,16 +134,16 @@ def centre_power(found: ClassMoments) -> float:
     lift, error = found.lift
     s, h = found.spectrum.values, found.spectrum.weights
 
-    def lifted(p: float) -> float:
+    def expected_lift(p: float) -> float:
         weights = h * (s / s.max()) ** p
         return float(weights @ s**2 / (weights @ s)) * float(h @ s) / float(h @ s**2)
 
     if not np.isfinite(error) or not np.isfinite(lift) or abs(lift - 1) < CLEAR_LIFT * error:
         return 0.0
-    low, high = lifted(CENTRE_POWERS[0]), lifted(CENTRE_POWERS[1])
+    low, high = expected_lift(CENTRE_POWERS[0]), expected_lift(CENTRE_POWERS[1])
     if lift <= low or lift >= high:
         return CENTRE_POWERS[0] if lift <= low else CENTRE_POWERS[1]
-    return float(scipy.optimize.brentq(lambda p: lifted(p) - lift, *CENTRE_POWERS))
+    return float(scipy.optimize.brentq(lambda p: expected_lift(p) - lift, *CENTRE_POWERS))
 
 
 def power_shares(spectrum: Spectrum, power: float) -> Array:
@@ -166,14 +166,14 @@ class ClientSizes:
         return np.asarray(self.kinds.count / self.kinds.count.sum())
 
     @property
-    def middle(self) -> int:
+    def median_kind(self) -> int:
         """The kind of the median client."""
-        return self.kinds.middle
+        return self.kinds.median_kind
 
     @property
     def samples(self) -> float:
         """Of a middling client."""
-        return float(self.kinds.samples[self.middle])
+        return float(self.kinds.samples[self.median_kind])
 
     @property
     def aspects(self) -> Array:
@@ -181,7 +181,7 @@ class ClientSizes:
         return np.asarray(self.dimension / self.kinds.samples)
 
     @property
-    def equivalent(self) -> Array:
+    def equivalent_clients(self) -> Array:
         """Clients of each kind that all samples together would make: what the pooled fit sees."""
         return np.asarray(float(self.kinds.count @ self.kinds.samples) / self.kinds.samples)
 
@@ -191,7 +191,7 @@ class ClientSizes:
         return self.dimension / float(self.kinds.sizes.sum())
 
     @property
-    def alike(self) -> float:
+    def squared_weights(self) -> float:
         """The sum of squared weights of clients in the shared model: 1/m where sizes are equal."""
         return float(self.kinds.sizes @ self.kinds.sizes) / float(self.kinds.sizes.sum()) ** 2
 
@@ -225,7 +225,7 @@ def affordable_places(classes: Classes, work: float = LOOK_WORK) -> list[int]:
     d = data.dimension
     n = data.sizes.astype(float)
     k = np.minimum(n, d)
-    outputs = classes.free
+    outputs = classes.free_outputs
     each = float(
         np.mean(
             3 * k * d * d
@@ -308,7 +308,7 @@ class MomentRecorder:
         """Of one client."""
         if self.shared.scarce:
             return name, client
-        K = self.classes.free
+        K = self.classes.free_outputs
         n = len(client.X)
         one = summarise_view(name, client, K)
         own = client.X.T @ client.labels
@@ -403,7 +403,7 @@ def constrain_total(
 
 def scarce_moments(classes: Coding, clients: Sequence[ScarceRecord]) -> ClassMoments:
     """Too few samples for a shared model: labels within clients, products across (`moments`)."""
-    K, d = classes.free, clients[0][1].X.shape[1]
+    K, d = classes.free_outputs, clients[0][1].X.shape[1]
     summaries = [summarise_view(name, client, K) for name, client in clients]
     n = np.array([each.samples for each in summaries], dtype=float)
     tau = float(sum(each.power.sum() for each in summaries)) / (n.sum() * d)
@@ -512,7 +512,7 @@ def look_at_clients(classes: Classes, work: float = LOOK_WORK) -> ClassLook:
         clients=data.names(listed),
         sizes=sizes,
         dimension=data.dimension,
-        dropped=data.left_out,
+        dropped=data.dropped_features,
         energy=energy,
         mean_share=float(shared.mean @ shared.mean) / energy,
         places=places,
@@ -534,11 +534,11 @@ def look_again(
     for place, part in enumerate(data.parts):
         X, codes = data.rows(place)
         client = view_client(shared, X, coding.targets(codes))
-        others, held = shared.without(client), data.held(place)
+        others, held = shared.without(client), data.held_out_rows(place)
         found.append(
             (
                 moments.record(part.name, client),
-                probing.record(client, codes, held, others, data.tested(place)),
+                probing.record(client, codes, held, others, data.test_mask(place)),
                 shifting.record(client, codes, held, others),
                 np.bincount(held[1].astype(int), minlength=coding.count),
             )

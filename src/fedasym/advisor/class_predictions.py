@@ -281,7 +281,7 @@ def score_kind(
     """All methods for clients of one kind."""
     gamma, n = float(sizes.aspects[kind]), float(sizes.kinds.samples[kind])
     if world.link.classes == 2:
-        return score_two_classes(world, gamma, n, float(sizes.equivalent[kind]), ridges)
+        return score_two_classes(world, gamma, n, float(sizes.equivalent_clients[kind]), ridges)
     if found.scarce or world.link.classes > DIRECT_CLASSES or world.strange:
         return score_more_classes(world, gamma, n, ridges, found.excess)
     return score_more_classes(
@@ -289,8 +289,8 @@ def score_kind(
         gamma,
         n,
         ridges,
-        softmax_excess(world, sizes.pooled_aspect, sizes.alike),
-        sizes.alike,
+        softmax_excess(world, sizes.pooled_aspect, sizes.squared_weights),
+        sizes.squared_weights,
     )
 
 
@@ -298,9 +298,9 @@ def predict_class_accuracies(
     found: ClassMoments, world: LabelModel, sizes: ClientSizes, *, intervals: bool = True
 ) -> tuple[AccuracyTable, LogisticRidges]:
     """Every method; without intervals a little faster."""
-    middle = sizes.middle
+    middle = sizes.median_kind
     ridges = best_ridges(
-        world, float(sizes.aspects[middle]), sizes.samples, float(sizes.equivalent[middle])
+        world, float(sizes.aspects[middle]), sizes.samples, float(sizes.equivalent_clients[middle])
     )
     centre = score_kind(world, sizes, middle, ridges, found)
     shifts = kind_shifts(found, world, sizes, ridges, centre)
@@ -385,7 +385,7 @@ def kind_shifts(
                 for g in sizes.aspects
             ]
         )
-        shift = float(sizes.share @ right) - float(right[sizes.middle])
+        shift = float(sizes.share @ right) - float(right[sizes.median_kind])
         out[name] = {"accuracy": shift, "new": shift}
     return out
 
@@ -442,7 +442,7 @@ def least_squares_scores(
     world: LabelModel, sizes: ClientSizes, found: ClassMoments
 ) -> dict[str, MethodScore]:
     """Least squares' scores, for differences: like the logistic ones, in a tenth of the time."""
-    gamma = float(sizes.aspects[sizes.middle])
+    gamma = float(sizes.aspects[sizes.median_kind])
     error = shared_error(world, found.excess)
     own, alone = (best_label_ridge(world, gamma, error, alone=each) for each in (False, True))
     kept, mine = (
@@ -484,7 +484,7 @@ def training_spread(world: LabelModel, sizes: ClientSizes, found: ClassMoments) 
     points anywhere: its part along the truth moves T by sqrt(E rho^2 w/d), w = mean(s^2)/mean(s)^2,
     and Q by twice that times T/rho^2.
     """
-    gamma = float(sizes.aspects[sizes.middle])
+    gamma = float(sizes.aspects[sizes.median_kind])
     error = shared_error(world, found.excess)
     rho2 = world.rho**2
     s, h = world.spectrum.values, world.spectrum.weights
@@ -529,14 +529,18 @@ def predict_one_step(
     rtfa = out["rtfa"]
     less = right - best
 
-    def shifted(q: Quantity) -> Quantity:
+    def shift_quantity(q: Quantity) -> Quantity:
         value, low, high = np.clip([q.value + less, q.low + less, q.high + less], 0.0, 1.0).tolist()
         return Quantity(value, low, high)
 
-    accuracy = shifted(rtfa.accuracy)
+    accuracy = shift_quantity(rtfa.accuracy)
     note = f"one full-batch gradient step of {step:.3g}"
     return Prediction(
-        "one_step", accuracy=accuracy, new=shifted(rtfa.new), trusted=accuracy.value, note=note
+        "one_step",
+        accuracy=accuracy,
+        new=shift_quantity(rtfa.new),
+        trusted=accuracy.value,
+        note=note,
     )
 
 
@@ -583,7 +587,9 @@ def predict_stopping(
         return None  # no fine-tuning at all is as good
     if table["rtfa"].contradicted or table["fedavg"].contradicted:
         return None  # the path of a model that does not fit says nothing about time
-    time = descent_time(world, float(shape.aspects[shape.middle]), ridges.shared / shape.samples)
+    time = descent_time(
+        world, float(shape.aspects[shape.median_kind]), ridges.shared / shape.samples
+    )
     # of two softmax columns each moves as far as the one weight vector of the formulas
     two = seen.classes.count == 2
     own = max(float(each.power.max()) / each.samples for each in seen.found.summaries)
@@ -621,10 +627,10 @@ def predict_beside(
     Formulas for more than two classes are for infinitely many clients: accuracies are moved to
     these as rtfa's is.
     """
-    middle = sizes.middle
+    middle = sizes.median_kind
     out = {}
     population = world.population(float(sizes.aspects[middle]))
-    clients = float(sizes.equivalent[middle])
+    clients = float(sizes.equivalent_clients[middle])
     moved = 0.0
     if beside and world.link.classes > 2:
         moved = table["rtfa"].accuracy.value - float(

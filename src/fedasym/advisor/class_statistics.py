@@ -195,27 +195,27 @@ class AccuracyCurve:
     count: Array
 
     @property
-    def used(self) -> Array:
-        """The clients that have samples."""
+    def client_accuracies(self) -> Array:
+        """Shares of right answers of the clients that have samples."""
         return np.asarray(self.right[self.count > 0])
 
     @property
     def mean(self) -> Array:
         """Over clients."""
         return (
-            np.asarray(self.used.mean(0))
-            if len(self.used)
+            np.asarray(self.client_accuracies.mean(0))
+            if len(self.client_accuracies)
             else np.full(self.right.shape[1], np.nan)
         )
 
     def at(self, place: int) -> tuple[float, float]:
         """Mean accuracy at a ratio and its standard error over clients."""
-        values = self.used[:, place]
+        values = self.client_accuracies[:, place]
         return float(values.mean()), float(values.std(ddof=1) / np.sqrt(len(values)))
 
     def gain(self, place: int, over: int) -> tuple[float, float]:
         """How much more accurate one ratio is than another, and the standard error of that."""
-        paired = self.used[:, place] - self.used[:, over]
+        paired = self.client_accuracies[:, place] - self.client_accuracies[:, over]
         return float(paired.mean()), float(paired.std(ddof=1) / np.sqrt(len(paired)))
 
 
@@ -238,7 +238,7 @@ class Probes:
         """Whether enough clients hold samples out to speak of an accuracy."""
         return int((self.shared_held.count > 0).sum()) >= MANY_HOLDING
 
-    def measured(self, alone: bool) -> AccuracyCurve:
+    def choose_curve(self, alone: bool) -> AccuracyCurve:
         """Held-out samples where there are any, otherwise each sample left out."""
         if self.holds:
             return self.alone_held if alone else self.shared_held
@@ -247,11 +247,15 @@ class Probes:
     def levels(self, alone: bool) -> AccuracyCurve:
         """What levels are read from: test samples, where there are enough; else as measured."""
         curve = self.alone_test if alone else self.shared_test
-        if curve is None or curve.count.sum() < LEAST_TESTED or len(curve.used) < MANY_HOLDING:
-            return self.measured(alone)
+        if (
+            curve is None
+            or curve.count.sum() < LEAST_TESTED
+            or len(curve.client_accuracies) < MANY_HOLDING
+        ):
+            return self.choose_curve(alone)
         return curve
 
-    def nearest(self, ratio: float) -> int:
+    def nearest_place(self, ratio: float) -> int:
         """The place of a ratio on the grid."""
         return (
             int(np.argmin(np.abs(np.log(self.ratios[:-1] / ratio))))
@@ -295,8 +299,8 @@ class ProbeRecorder:
         test.
         """
         right = [
-            self.left_out(client, client.about, codes),
-            self.left_out(client, client.labels, codes),
+            self.leave_one_out_accuracies(client, client.about, codes),
+            self.leave_one_out_accuracies(client, client.labels, codes),
         ]
         rows = spread_places(len(held[1]), PROBE_ROWS)
         X, answers = (part[rows] for part in held)
@@ -304,14 +308,14 @@ class ProbeRecorder:
         nothing = np.zeros((len(X), client.labels.shape[1]))
         on_test: list[Array] = []
         for about, start in ((client.about, X @ others), (client.labels, nothing)):
-            hits = self.held(client, about, X, start, answers)
+            hits = self.held_out_hits(client, about, X, start, answers)
             for kept, chosen in ((right, hits), (on_test, hits[:, test])):
                 none = np.full(self.ratios.size, np.nan)
                 kept.append(chosen.mean(1) if chosen.size else none)
         counts = min(len(codes), PROBE_ROWS), len(answers)
         return ProbeRecord(right, on_test, counts, int(test.sum()))
 
-    def left_out(self, client: ClientView, about: Array, codes: Array) -> Array:
+    def leave_one_out_accuracies(self, client: ClientView, about: Array, codes: Array) -> Array:
         """Right answers on the client's own samples, each predicted without itself."""
         along = client.U.T @ about
         rows = spread_places(len(codes), PROBE_ROWS)
@@ -326,7 +330,9 @@ class ProbeRecorder:
             right.append(np.mean(self.classes.guess(labels - left) == answers))
         return np.array(right)
 
-    def held(self, client: ClientView, about: Array, X: Array, start: Array, codes: Array) -> Array:
+    def held_out_hits(
+        self, client: ClientView, about: Array, X: Array, start: Array, codes: Array
+    ) -> Array:
         """Whether answers on held-out samples are right, (ratios, samples)."""
         along, across = client.U.T @ about, (X @ client.X.T) @ client.U
         right = np.empty((self.ratios.size, len(codes)))
@@ -410,9 +416,9 @@ class ShiftRecorder:
             np.array(counts, dtype=float),
             scale * np.array(shifts),
         )
-        found = correct_shifts(held).plus(correct_shifts(held.swapped()))
+        found = correct_shifts(held).plus(correct_shifts(held.swap_roles()))
         joined = found.of_clients(owner)
-        curve = probes.measured(alone=False)
+        curve = probes.choose_curve(alone=False)
         best = int(np.argmax(curve.mean))
         personal = np.nan_to_num(curve.right[:, best]) * joined.tested
         return GainParts.of("rtfa", joined, personal)
@@ -421,9 +427,9 @@ class ShiftRecorder:
 def find_temperature(scores: Array, labels: NDArray[np.intp]) -> float:
     """The factor that makes scores logarithms of probabilities, by the log-loss of the labels."""
 
-    def lost(log_scale: float) -> float:
+    def log_loss(log_scale: float) -> float:
         Z = np.exp(log_scale) * scores
         return float((np.logaddexp.reduce(Z, axis=1) - Z[np.arange(len(Z)), labels]).mean())
 
-    found = scipy.optimize.minimize_scalar(lost, bounds=(-3, 7), method="bounded")
+    found = scipy.optimize.minimize_scalar(log_loss, bounds=(-3, 7), method="bounded")
     return float(np.exp(found.x))

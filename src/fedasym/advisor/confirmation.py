@@ -272,7 +272,7 @@ def divide_client(
 ) -> tuple[tuple[Array, Array], tuple[Array, Array]]:
     """A client's training and held-out samples; by default a fifth, and one stays to train on."""
     X, y = source.rows(place)
-    held = source.held(place)
+    held = source.held_out_rows(place)
     if len(held[1]) or any(part.held.size for part in source.parts):
         return (X, y), held
     order = np.random.default_rng([seed, place]).permutation(len(y))
@@ -496,7 +496,9 @@ def stack_codes(
     data: ClientData, held: bool = False
 ) -> tuple[Array, NDArray[np.int64], NDArray[np.intp]]:
     """Clients' rows one below the other: features, codes and places."""
-    parts = [data.held(place) if held else data.rows(place) for place in range(len(data.parts))]
+    parts = [
+        data.held_out_rows(place) if held else data.rows(place) for place in range(len(data.parts))
+    ]
     owner = np.repeat(np.arange(len(parts)), [len(codes) for _, codes in parts])
     X, codes = (np.concatenate(each) for each in zip(*parts, strict=True))
     return X, codes.astype(np.int64), owner

@@ -274,11 +274,11 @@ class LevelRows:
         data = thin_clients(classes, most).data
         parts: list[tuple[Array, Array, int, NDArray[np.intp]]] = []
         for place in range(len(data.parts)):
-            (X, codes), (held, answers) = data.rows(place), data.held(place)
+            (X, codes), (held, answers) = data.rows(place), data.held_out_rows(place)
             chosen = spread_places(len(codes), samples)
             parts.append((X[chosen], codes[chosen], place, np.zeros(chosen.size, np.intp)))
             chosen = spread_places(len(answers), PROBE_ROWS)
-            kinds = 1 + data.tested(place)[chosen].astype(np.intp)
+            kinds = 1 + data.test_mask(place)[chosen].astype(np.intp)
             parts.append((held[chosen], answers[chosen], place, kinds))
         split = np.concatenate([part[3] for part in parts])
         halves = any(np.sum(split == part) < LEAST_TESTED for part in (1, 2))
@@ -295,14 +295,14 @@ class LevelRows:
         )
 
     @property
-    def left_out(self) -> bool:
+    def leaves_out(self) -> bool:
         """Whether so few samples are held out that training samples are left out in turn."""
         return bool(np.sum(self.split > 0) < LEAST_LEVELLED)
 
     def prepare(self, kind: type[Heads]) -> Heads:
         """The clients ready to be scored with a kind of heads."""
         told = self.rows, self.codes, self.owner, self.split, self.count
-        return kind.of(*told, intercept=False, left_out=self.left_out)
+        return kind.of(*told, intercept=False, left_out=self.leaves_out)
 
     def score(self, board: HeldOut, names: Sequence[str] = LEVELLED) -> dict[str, Array]:
         """Accuracies of heads by client on held-out samples, or with training samples left out one
@@ -387,7 +387,7 @@ def measure_levels(classes: Classes) -> dict[str, Level]:
     theirs, heads = some.score(some.prepare(HeldOut)), some.prepare(SoftmaxHeldOut)
     ours = some.score(heads)
     added = {name: clear_difference(ours[name], theirs[name]) for name in LEVELLED}
-    if not (wide.left_out or some.left_out):
+    if not (wide.leaves_out or some.leaves_out):
         strength, theta = heads.fit_shared()
         theta = wide.fit_logistic((strength, strength / 10), theta)
         told = (wide.score_shared(each, TEST) for each in (theta, board.pooled))
@@ -418,7 +418,7 @@ def add_joint_methods(table: AccuracyTable, classes: Classes) -> dict[str, Expec
         for name, row in table.items()
     }
     level = LevelRows.of(project_features(classes, JOINT_FEATURES), JOINT_CLIENTS)
-    if level.left_out:  # leaving out is exact for averages alone
+    if level.leaves_out:  # leaving out is exact for averages alone
         return found
     scores = level.score(level.prepare(HeldOut), ("rtfa", *JOINT_METHODS))
     for name in JOINT_METHODS:
@@ -475,8 +475,8 @@ def best_ratios(probes: Probes) -> dict[str, int]:
     """The places of the best ratios by the samples."""
     return {
         "fedavg": len(probes.ratios) - 1,
-        "rtfa": int(np.argmax(probes.measured(False).mean)),
-        "local_ridge": int(np.argmax(probes.measured(True).mean[:-1])),
+        "rtfa": int(np.argmax(probes.choose_curve(False).mean)),
+        "local_ridge": int(np.argmax(probes.choose_curve(True).mean[:-1])),
     }
 
 
@@ -607,7 +607,7 @@ def class_client_gains(
     rows = table["rtfa"], table["fedavg"]
     if any(row.contradicted for row in rows):  # then the samples say how much is gained on average
         gains = gains + (rows[0].trusted - rows[1].trusted) - float(shape.share @ by_kind)
-    wide = seen.probes.measured(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
+    wide = seen.probes.choose_curve(False).gain(best_ratios(seen.probes)["rtfa"], -1)[1]
     sizes, places = seen.sizes, seen.places
     if seen.listed is not None and len(seen.listed) < len(sizes):
         sizes, gains, places = sizes[seen.listed], gains[seen.listed], list(range(len(places)))

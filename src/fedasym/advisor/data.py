@@ -125,7 +125,7 @@ class ClientData:
         return int(self.live.sum()) if self.basis is None else self.basis.shape[1]
 
     @property
-    def left_out(self) -> int:
+    def dropped_features(self) -> int:
         """How many features are always 0 or follow from others."""
         return self.live.size - self.dimension
 
@@ -186,7 +186,7 @@ class ClientData:
         table = self.table(place)
         return table[:, :-1], table[:, -1]
 
-    def held(self, place: int) -> tuple[Array, Array]:
+    def held_out_rows(self, place: int) -> tuple[Array, Array]:
         """One client's held-out samples; there may be none."""
         part = self.parts[place]
         taken = self._take(part, part.held)
@@ -194,7 +194,7 @@ class ClientData:
             taken -= self.means(place)
         return taken[:, :-1], taken[:, -1]
 
-    def tested(self, place: int) -> NDArray[np.bool_]:
+    def test_mask(self, place: int) -> NDArray[np.bool_]:
         """Which of one client's held-out samples are for test."""
         part = self.parts[place]
         return np.isin(part.held, part.test)
@@ -420,7 +420,7 @@ class Coding:
         return len(self.names)
 
     @property
-    def free(self) -> int:
+    def free_outputs(self) -> int:
         """Outputs that are free: one for two classes, C - 1 for more."""
         return self.count - 1
 

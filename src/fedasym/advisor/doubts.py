@@ -476,10 +476,10 @@ def trained_features(seen: ClassEvidence) -> str | None:
 
 def probe_disagreement(seen: ClassEvidence) -> str | None:
     """The samples want another ridge than the model."""
-    curve = seen.probes.measured(False)
+    curve = seen.probes.choose_curve(False)
     model = model_ridge_ratio(seen)
     best = int(np.argmax(curve.mean))
-    place = seen.probes.nearest(model)
+    place = seen.probes.nearest_place(model)
     gain, error = curve.gain(best, place)
     if gain < CLEAR_ERRORS * error or gain < USELESS_GAIN:
         return None
@@ -498,7 +498,7 @@ def probe_disagreement(seen: ClassEvidence) -> str | None:
 
 def model_ridge_ratio(seen: ClassEvidence) -> float:
     """Ridge x samples of least squares by the model, for a new client."""
-    gamma = float(seen.shape.aspects[seen.shape.middle])
+    gamma = float(seen.shape.aspects[seen.shape.median_kind])
     return best_label_ridge(seen.world, gamma) * seen.shape.samples
 
 

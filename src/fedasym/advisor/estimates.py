@@ -346,7 +346,7 @@ def pool_and_estimate(data: ClientData) -> PooledClients:
             if about is None:
                 if axes.rows.dtype != float:  # hardly any other client saw some direction
                     return look(place, single=False)
-                about = pool.left_out(axes.rows, residuals)
+                about = pool.left_out_residuals(axes.rows, residuals)
             if room is not None:
                 room.put(places[k], axes.power, residuals, axes.rest)
             summary = Summary(
@@ -368,7 +368,7 @@ def pool_and_estimate(data: ClientData) -> PooledClients:
     pairs = in_threads(lambda place: look(place, single), len(edges) - 1, data.dimension)
     summaries, left_out = map(list, zip(*chain.from_iterable(pairs), strict=True))
     if room is not None:
-        found = estimate_by_likelihood(summaries, room.full())
+        found = estimate_by_likelihood(summaries, room.all_clients())
         return PooledClients(data, pool, summaries, found, left_out, room)
     if samples <= MOST_JOINT:
         found = estimate_jointly(summaries, draw_jointly(data))
@@ -392,6 +392,6 @@ def held_out_squares(seen: PooledClients) -> Array:
     out = []
     for place, part in enumerate(data.parts):
         if part.held.size:
-            X, y = data.held(place)
+            X, y = data.held_out_rows(place)
             out.append(float(np.mean((y - X @ seen.pool.theta) ** 2)))
     return np.array(out)

@@ -170,7 +170,9 @@ SENT = len(STATISTICS) - 1  # of the last the bound is asked for, and then the v
 POWERS = np.arange(-60, 61)  # of two: bounds that clients vote for
 VOTE_LENGTH = len(STATISTICS) ** 0.5  # what one client changes the votes by, at most
 SUM_LENGTH = (SENT + 1) ** 0.5  # and the sums
-SURE_VOTES = 4.0  # deviations of the noise from which a bound has been voted for
+# deviations of the noise from which a bound has been voted for, and one far from the commonest
+SURE_VOTES, FAR_VOTES = 4.5, 6.0
+SURE_SUMS = 2.0  # deviations from which a sum, which is positive, can be told from nothing
 VOTE_SHARE = 0.2  # of the budget; sums have the rest
 NOISE_RATIO = 0.1  # of noise^2 to norm^2 tr S/d, at which the weights of axes are the best ones
 
@@ -234,15 +236,26 @@ def vote_for_bounds(statistics: Array) -> Array:
 
 
 def choose_bounds(votes: Array, deviation: float) -> Array:
-    """The largest bound that has surely been voted for, of each statistic, from noised votes."""
-    sure = votes > max(SURE_VOTES * deviation, 0.5)
-    if not sure.any(1).all():
+    """The largest bound that has surely been voted for, of each statistic, from noised votes.
+
+    There are a thousand places for a vote, and noise alone lifts one of them far up now and then,
+    at random: votes count beside the commonest bound, or where they are even more.
+
+    >>> POWERS[choose_bounds(np.isin(POWERS, [2, 3, 40])[None] * [9.0], 1.8)[0] == 2.0**POWERS]
+    array([3])
+    """
+    sure, far = (max(each * deviation, 0.5) for each in (SURE_VOTES, FAR_VOTES))
+    last = votes.argmax(1)
+    if not (votes.max(1) > sure).all():
         raise InvalidInput(
             f"noise of deviation {deviation:.3g} hides what the clients voted for, which takes more"
-            f" than {SURE_VOTES * deviation:.0f} clients that are alike: give a larger epsilon for"
-            " the statistics, or more clients"
+            f" than {sure:.0f} clients that are alike: give a larger epsilon for the statistics, or"
+            " more clients"
         )
-    last = POWERS.size - 1 - np.argmax(sure[:, ::-1], axis=1)
+    for row, each in enumerate(votes):
+        while last[row] + 1 < POWERS.size and each[last[row] + 1] > sure:
+            last[row] += 1
+        last[row] = max(last[row], *np.flatnonzero(each > far), 0)
     return np.asarray(2.0 ** POWERS[last])
 
 
@@ -293,7 +306,6 @@ class NoisedSums:
         scale, squares, aspect, one, two, energy, slope = map(float, mean)
         scale = max(scale, 1e-12 * self.bounds[0])
         d = self.sums.shape[1] - SENT
-        aspect = max(aspect, 1e-12)
         spread = max((squares - scale**2 * aspect) / (1 + aspect / d), scale**2)
         three = 1 - 2 * NOISE_RATIO * two - NOISE_RATIO**2 * one  # of w z^2
         room = one * three - two**2
@@ -316,8 +328,14 @@ def estimate_from_sums(noised: NoisedSums) -> tuple[Estimates, float]:
     """The estimates, and d/n. Intervals come from leaving out one group after another: the groups'
     sums vary by their clients and by their noise, so that both are in them.
     """
-    point, about = noised.solve()
     count = len(noised.clients)
+    deviation = split_budget(noised.budget)[1] * float(np.sqrt(noised.noises * count))
+    if noised.sums[:, STATISTICS.index("aspect")].sum() < SURE_SUMS * deviation:
+        raise InvalidInput(
+            f"noise of deviation {deviation:.3g} hides the sums over {noised.clients.sum():.0f}"
+            " clients: give a larger epsilon for the statistics, or more clients"
+        )
+    point, about = noised.solve()
     left = np.array([noised.without(group).solve()[0] for group in range(count)])
     apart = left - left.mean(0)
     level, axes = np.linalg.eigh((count - 1) / count * apart.T @ apart)
@@ -450,7 +468,7 @@ def summarise_classes(
         else check_rows(name, held[0], label_codes(name, held[1], told.classes))
     )
     Y = coding.targets(codes)
-    K = coding.free
+    K = coding.free_outputs
     U, x = sample_axes(rows)
     halves = halves_for(group)
     about = {pair: Y - rows @ told.models[pair] for both in halves for pair in both}
@@ -530,16 +548,18 @@ def play_class_federation(classes: Classes) -> list[ClassSummary]:
     told = prepare_message(classes)
     data = classes.data
 
-    def named(codes: Array) -> list[Any]:
+    def label_names(codes: Array) -> list[Any]:
         return [classes.names[int(code)] for code in codes]
 
     out = []
     for place, part in enumerate(data.parts):
         (X, codes) = data.rows(place)
-        (tests, answers) = data.held(place)
-        held = (tests, named(answers)) if len(tests) else None
+        (tests, answers) = data.held_out_rows(place)
+        held = (tests, label_names(answers)) if len(tests) else None
         out.append(
-            summarise_classes(part.name, X, named(codes), told, group=group_of(place), held=held)
+            summarise_classes(
+                part.name, X, label_names(codes), told, group=group_of(place), held=held
+            )
         )
     return out
 

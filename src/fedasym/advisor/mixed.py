@@ -24,7 +24,13 @@ from fedasym.advisor.crosscheck import CONTRADICTED, ClientAdvice
 from fedasym.advisor.data import Classes, ClientData
 from fedasym.advisor.doubts import doubt_mixed, doubt_scores
 from fedasym.advisor.estimates import Quantity
-from fedasym.advisor.predictions import LOG_LOSS, PREDICTED, SAME_LIMITS, Prediction, better_alone
+from fedasym.advisor.predictions import (
+    LOG_LOSS,
+    PREDICTED,
+    SAME_LIMITS,
+    Prediction,
+    best_local_algorithm,
+)
 from fedasym.advisor.wording import RIVALS
 from fedasym.algorithms import PAPER, Algorithm
 from fedasym.algorithms.paper import SHARES
@@ -86,7 +92,7 @@ class SampleTable:
     ) -> SampleTable:
         """Gather the clients' rows."""
         parts = [data.rows(place) for place in range(len(data.parts))]
-        held = [data.held(place) for place in range(len(data.parts))]
+        held = [data.held_out_rows(place) for place in range(len(data.parts))]
         d = parts[0][0].shape[1]
         live = np.flatnonzero(data.live)
         named = [names[k] for k in live] if names is not None else [f"feature {k}" for k in live]
@@ -204,7 +210,7 @@ def advise_mixed(
     rows = expect_mixed_losses(world, folds, asked)
     recommended = choose_loss(rows, SIMPLEST_MIXED)
     middle = float(np.median(table.sums.counts))
-    rivals = [name for name in ("fedavg", better_alone(rows)) if name != recommended]
+    rivals = [name for name in ("fedavg", best_local_algorithm(rows)) if name != recommended]
     return Advice(
         metric=LOSS,
         population=describe_population(world),
@@ -612,7 +618,7 @@ def decompose_folds(table: ScoreTable, penalties: Penalties, personal: Array) ->
     chooses[order] = np.arange(len(fold)) % 2 == 1
     flat = (counts.reshape(-1, K), shifts.reshape(-1, K))
     held = HeldScores(scores, table.codes, place, chooses, *flat)
-    found = correct_shifts(held).plus(correct_shifts(held.swapped()))
+    found = correct_shifts(held).plus(correct_shifts(held.swap_roles()))
     joined = found.of_clients(np.tile(np.arange(m), FOLDS))
     right = np.bincount(table.places, personal, minlength=m)
     return GainParts.of("rtfa", joined, np.asarray(right, float))

@@ -145,13 +145,13 @@ def jackknife_errors(data: AxisSquares, fit: Array, floor: float, m: int) -> tup
     w, w0 = v**-2, beyond**-2
     off = w * (data.p - v)
 
-    def summed(values: Array) -> Array:
+    def sum_by_client(values: Array) -> Array:
         return np.asarray(np.bincount(data.owner, values, m))
 
     beyond_axes = w0 * (data.rest - data.extra * beyond)
-    scores = np.column_stack([summed(off) + beyond_axes, summed(off * data.z)])
-    one, two = summed(w * data.z), summed(w * data.z**2)
-    own = np.array([[summed(w) + w0 * data.extra, one], [one, two]]).transpose(2, 0, 1)
+    scores = np.column_stack([sum_by_client(off) + beyond_axes, sum_by_client(off * data.z)])
+    one, two = sum_by_client(w * data.z), sum_by_client(w * data.z**2)
+    own = np.array([[sum_by_client(w) + w0 * data.extra, one], [one, two]]).transpose(2, 0, 1)
     J = own.sum(0)
     if not is_invertible(J):
         inverse = np.linalg.pinv(J)

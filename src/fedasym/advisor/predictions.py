@@ -188,7 +188,7 @@ def is_average_or_alone(algorithm: Algorithm) -> bool:
     return algorithm.server.linear_objective in (Objective.POOLED, Objective.NOTHING)
 
 
-def better_alone(rows: Mapping[str, Prediction]) -> str:
+def best_local_algorithm(rows: Mapping[str, Prediction]) -> str:
     """The better of the two ways of each client alone."""
     ways = [name for name in SIMPLEST if PAPER[name].shares_nothing]
     return min(ways, key=lambda name: rows[name].trusted)
@@ -233,7 +233,7 @@ def predict_regression(
             risk, notes[each.name] = predict_one(each, found, dimension, kinds, member, table)
             tables[member] = Comparison({**table.rows, each.name: risk})
     share = kinds.count / kinds.count.sum()
-    middle = kinds.middle
+    middle = kinds.median_kind
     out: dict[str, Prediction] = {}
     for name, algorithm in algorithms.items():
         parts = {}
@@ -364,7 +364,7 @@ def widen_for_clients(
         algorithm = algorithms[name]
         ridge = stage_ridge(algorithms[name], row.ridge)
         if is_average_or_alone(algorithm) and ridge is not None and np.isfinite(row.loss.value):
-            ratio = float(ridge) * kinds.samples[kinds.middle]
+            ratio = float(ridge) * kinds.samples[kinds.median_kind]
             losses[name] = PartedLoss(row.bias, row.variance, ratio, algorithm.shares_nothing)
     unridged = [name for name, each in algorithms.items() if each.interpolates]
     lacking = lacking_variance(found, dimension, kinds.sizes, losses)

@@ -193,7 +193,7 @@ class SizeGroups:
         return cls(count.astype(float), np.bincount(place, sizes) / count, place, sizes)
 
     @property
-    def middle(self) -> int:
+    def median_kind(self) -> int:
         """The kind of the median client."""
         return int(np.argmin(np.abs(np.cumsum(self.count) / self.count.sum() - 0.5)))
 
@@ -309,7 +309,7 @@ class AxisRows:
         self.Gu[part, -1] = self.u[part] = residuals
         self.rest[place] = rest
 
-    def full(self) -> TurnedClients:
+    def all_clients(self) -> TurnedClients:
         """All clients."""
         rest = float(self.rest.sum())
         return TurnedClients(self.x, self.Gu, self.u**2, rest, self.freedom)

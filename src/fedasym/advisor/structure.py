@@ -218,7 +218,7 @@ def estimate_along(
         room.put(place, np.maximum(x, 0), U.T @ kept.u[part], kept.rest[place])
 
     in_threads(turn, len(seen.data.parts), seen.data.dimension)
-    return estimate_by_likelihood(seen.summaries, room.full(), along)
+    return estimate_by_likelihood(seen.summaries, room.all_clients(), along)
 
 
 def shift_energies(values: Array, power: float) -> Array:

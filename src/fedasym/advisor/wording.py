@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from fedasym.advisor.estimates import Quantity
-from fedasym.advisor.predictions import better_alone
+from fedasym.advisor.predictions import best_local_algorithm
 from fedasym.core.numbers import four_digits, number, percent_text, plural, three_digits
 from fedasym.results import ACCURACY, LOSS
 
@@ -104,7 +104,7 @@ def expected_error(advice: Advice, name: str) -> float:
 def name_rivals(advice: Advice) -> dict[str, str]:
     """One model for all and the better way alone, in words, without the recommended one."""
     together, apart = RIVALS
-    named = {together: RIVALS[together], better_alone(advice.predictions): RIVALS[apart]}
+    named = {together: RIVALS[together], best_local_algorithm(advice.predictions): RIVALS[apart]}
     if advice.privacy is not None:  # its model for all would not be private
         named.pop(together)
     return {name: words for name, words in named.items() if name != advice.recommended}

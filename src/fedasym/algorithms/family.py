@@ -435,9 +435,9 @@ class PersonalRounds(AverageRounds):
         parts: Any = gradient  # which has more than a call
         ridge: Any = self.ridge
         own, common = state
-        own = parts.own(own) + parts.common(start)
+        own = parts.own_part(own) + parts.common_part(start)
         pulled = parts(own) + self.penalty * ridge * (own - start)
-        later = own - self.local_step * parts.own(pulled)
+        later = own - self.local_step * parts.own_part(pulled)
         return w - rate * parts(w), (later, common)
 
     def finish(self, w: Any, start: Any, state: Any, rate: Any, steps: Any) -> tuple[Any, Any]:

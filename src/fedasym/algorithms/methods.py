@@ -274,11 +274,11 @@ class Moreau(ServerStage):
 
         def descend(theta: Any) -> Any:
             pulled = parts(theta) + self.ridge * (theta - w) + self.decay * theta
-            return theta - self.inner_step * parts.own(pulled)
+            return theta - self.inner_step * parts.own_part(pulled)
 
         theta = parts.repeat(self.inner_steps, descend, theta if self.warm_start else w)
-        moved = w - rate * self.ridge * (w - theta) - rate * parts.common(parts(theta))
-        return moved, parts.own(theta) + parts.common(moved)
+        moved = w - rate * self.ridge * (w - theta) - rate * parts.common_part(parts(theta))
+        return moved, parts.own_part(theta) + parts.common_part(moved)
 
     def gives_personal(self, client: ClientStage) -> bool:
         """pFedMe: with a ridge, clients' own models are those of the inner problem."""
@@ -349,11 +349,11 @@ class Meta(ServerStage):
         """
         parts: Any = gradient  # which has more than a call
         a = self.local_step
-        g = parts(w - a * parts.own(parts(w)), 1)
+        g = parts(w - a * parts.own_part(parts(w)), 1)
         if self.hessian == "dropped":  # MAML-FO
             return w - rate * g
         by = self.difference if self.hessian == "free" else None  # MAML-HF, or the exact Hessian
-        return w - rate * (g - a * parts.along(w, parts.own(g), 2, by))
+        return w - rate * (g - a * parts.along(w, parts.own_part(g), 2, by))
 
 
 class Share(ScoreStage):

@@ -57,7 +57,7 @@ class Setting:
     usual: float | None = None
 
     @property
-    def allowed(self) -> str:
+    def allowed_range(self) -> str:
         """The range in words."""
         if self.choices:
             return " or ".join(map(repr, self.choices))
@@ -91,7 +91,7 @@ class Setting:
 
     def refusal(self, value: Any, more: str = "") -> InvalidInput:
         """The sentence for a value that is not allowed."""
-        return InvalidInput(f"{self.name} is {value!r}: it must be {self.allowed}{more}")
+        return InvalidInput(f"{self.name} is {value!r}: it must be {self.allowed_range}{more}")
 
 
 def setting(
@@ -307,9 +307,10 @@ class Stage:
         w: the client's model; start: the shared one it began at; gradient(w): of the loss on the
         step's batch; rate: the step's size, `server_step` or `local_step`. Models and gradients are
         added, subtracted and multiplied by numbers. gradient.along(w, v) is the Hessian times v;
-        gradient.own(v) the part of v in weights that may be a client's own, gradient.common(v) the
-        rest (nothing, unless some features have the same weights for all clients). A stage with
-        `init` takes `state` as one more argument, and returns the model and the next state.
+        gradient.own_part(v) the part of v in weights that may be a client's own,
+        gradient.common_part(v) the rest (nothing, unless some features have the same weights for
+        all clients). A stage with `init` takes `state` as one more argument, and returns the model
+        and the next state.
         """
         raise NoFormula(
             f"{type(self).__name__} has no step(w, start, gradient, rate): add one to train it"

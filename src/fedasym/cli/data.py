@@ -43,7 +43,7 @@ def list_datasets() -> None:
     print(f"{'name':<15}{'here':<6}{'fetch':<7}what")
     for entry in CATALOGUE.values():
         here, fetched = (
-            "yes" if answer else "no" for answer in (entry.folder() is not None, entry.fetched)
+            "yes" if answer else "no" for answer in (entry.folder() is not None, entry.downloadable)
         )
         print(f"{entry.name:<15}{here:<6}{fetched:<7}{entry.what}")
     print(
@@ -65,10 +65,10 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
     source
         A folder or archive that you have already, or the address of a mirror.
     """
-    from fedasym.data import fetch as fetched
+    from fedasym.data import fetch as fetch_files
     from fedasym.data import find_dataset
 
-    if not find_dataset(name).fetched:
+    if not find_dataset(name).downloadable:
         raise fa.InvalidInput(
             f"{name} cannot be fetched: docs/how-to/datasets.md says where its files are and where"
             " to put them"
@@ -84,7 +84,7 @@ def fetch(name: str, /, *, source: Annotated[str | None, Parameter(name="--from"
                 print(text, file=sys.stderr)  # what is downloaded, and how large it is
                 told = True
 
-        where = fetched(name, source=source, progress=progress)
+        where = fetch_files(name, source=source, progress=progress)
     print(f"{name} is in {where}")
 
 
@@ -339,7 +339,7 @@ def pretrain(
     base = fa.pretraining.RECIPES.get(name) or (
         fa.pretraining.NetworkRecipe(network) if network else None
     )
-    recipe = base and base.changed(
+    recipe = base and base.replace(
         network=network,
         epochs=epochs,
         batch=batch,

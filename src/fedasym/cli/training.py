@@ -234,7 +234,7 @@ def advise(
         told = {} if statistics_epsilon is None else {"statistics-epsilon": statistics_epsilon}
         advise_federation(data, columns, others, told | ({"delta": delta} if told else {}))
         return
-    from fedasym.advisor import advise as advised
+    from fedasym.advisor import advise as advise_clients
 
     on = where.runtime()
     federation = read_federation(data, columns, show=not json)
@@ -243,7 +243,7 @@ def advise(
         None if statistics_epsilon is None else fa.Privacy(epsilon=statistics_epsilon, delta=delta)
     )
     with show_progress("Nothing was kept.") as progress, redirect_answers():
-        advice = advised(
+        advice = advise_clients(
             federation,
             algorithms=names(algorithms),
             privacy=budget,

@@ -275,7 +275,7 @@ class Dataset:
     paper: PaperCounts | None = None  # as the paper states them
 
     @property
-    def fetched(self) -> bool:
+    def downloadable(self) -> bool:
         """Whether `fetch` can download it."""
         return self.name in ARCHIVES
 
@@ -365,7 +365,7 @@ def load(
     if place is None:
         way = (
             f"run fedasym data fetch {name}, "
-            if entry.fetched
+            if entry.downloadable
             else "get its files, see docs/how-to/datasets.md, "
         )
         raise InvalidInput(

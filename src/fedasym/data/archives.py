@@ -67,7 +67,7 @@ class Archive:
     unpacked_limit: int = 16 * GIGA
 
     @property
-    def largest(self) -> int:
+    def size_limit(self) -> int:
         """Bytes beyond which a download cannot be this archive."""
         return self.download_limit if self.size_bytes is None else self.size_bytes
 
@@ -352,7 +352,7 @@ def download(archive: Archive, url: str, path: Path, tell: Tell, offer: str) -> 
     with DownloadPart(path) as part:
         again = False
         while part.sha.hexdigest() != archive.sha256:
-            if part.size >= archive.largest:
+            if part.size >= archive.size_limit:
                 part.restart()  # longer than the archive can be: of no use
             bring_whole(archive, url, part, tell, offer)
             found = part.sha.hexdigest()
@@ -445,7 +445,7 @@ def receive_answer(
 ) -> None:
     """Read one answer to its end; `DroppedConnection` if that is not the end of the file."""
     total = whole_length(response, part)
-    limit = archive.largest
+    limit = archive.size_limit
     if (total or 0) > limit or (total is not None and archive.size_bytes not in (None, total)):
         part.remove()
         raise InvalidInput(
@@ -503,7 +503,7 @@ def receive_answer(
 def archive_size(archive: Archive) -> str:
     """The size of an archive in words."""
     return (
-        f"at most {archive.largest} bytes"
+        f"at most {archive.size_limit} bytes"
         if archive.size_bytes is None
         else f"{archive.size_bytes} bytes"
     )

@@ -566,7 +566,7 @@ class Federation:
         rows = np.arange(self.starts[mine], self.starts[mine + 1])
         return rows if split is None else rows[self.split[rows] == code_of(split)]
 
-    def counted(self, padding: bool) -> NDArray[np.int64]:
+    def count_predictions(self, padding: bool) -> NDArray[np.int64]:
         """(m, 2) predictions that count in validation and test: samples, or real positions.
 
         padding: whether positions that are padding count as well.

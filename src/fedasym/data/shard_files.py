@@ -285,7 +285,7 @@ def find_shards(files: ShardFolder, held: Mapping[str, Any]) -> tuple[Shard, ...
         first = next(iter(found.values()), None) or open_shard(files, held, 0)
         layout = {name: (each.dtype, each.shape[1:]) for name, each in first.arrays.items()}
 
-    def described(number: int, told: Mapping[str, Any]) -> Shard:
+    def shard_from_manifest(number: int, told: Mapping[str, Any]) -> Shard:
         n = told["samples"]
         arrays = {name: StoredArray(each, (n, *rest), 0) for name, (each, rest) in layout.items()}
         place = files.path(told["file"])
@@ -295,7 +295,7 @@ def find_shards(files: ShardFolder, held: Mapping[str, Any]) -> tuple[Shard, ...
         return shard
 
     shards = enumerate(held["shards"])
-    return tuple(found.get(number) or described(number, told) for number, told in shards)
+    return tuple(found.get(number) or shard_from_manifest(number, told) for number, told in shards)
 
 
 def open_shard(files: ShardFolder, held: Mapping[str, Any], number: int) -> Shard:
@@ -566,7 +566,7 @@ class ShardWriter:
             split: np.concatenate([part.counts(split) for part in parts]) for split in SPLITS
         }
         if self.alike.padded:
-            counted = np.concatenate([part.counted(False) for part in parts])
+            counted = np.concatenate([part.count_predictions(False) for part in parts])
             columns |= {f"{split}_positions": counted[:, at] for at, split in enumerate(SPLITS[1:])}
         number = len(self.shards)
         file = f"shard-{number:05d}.{self.layout}"

@@ -114,7 +114,7 @@ class ShardedFederation(Federation):
     shape: tuple[int, ...]  # of a sample
     columns: Mapping[str, Any]
     fetched: dict[int, Shard]  # that were not there when it was opened, and have been read since
-    keepers: Any = None  # who reads its shards, where that is not this process: `read_by`
+    keepers: Any = None  # who reads its shards, where that is not this process: `with_keepers`
     features: Any = on_disk("features")
     labels: Any = on_disk("labels")
     owner: Any = on_disk("owner")
@@ -211,7 +211,7 @@ class ShardedFederation(Federation):
         code_of(split)
         return self._column(split).astype(np.intp)
 
-    def counted(self, padding: bool) -> NDArray[np.int64]:
+    def count_predictions(self, padding: bool) -> NDArray[np.int64]:
         """(m, 2) predictions that count in validation and test: samples, or real positions."""
         real = self.padded and not padding
         names = [f"{split}_positions" if real else split for split in SPLITS[1:]]
@@ -262,7 +262,7 @@ class ShardedFederation(Federation):
             ends.append(min(max(int(fits), ends[-1] + 1), ends[-1] + largest, limit))
         return ends
 
-    def read_by(self, keepers: Any) -> ShardedFederation:
+    def with_keepers(self, keepers: Any) -> ShardedFederation:
         """The same federation, whose shards others read: on a cluster, for one."""
         found = copy.copy(self)
         object.__setattr__(found, "keepers", keepers)
@@ -275,7 +275,7 @@ class ShardedFederation(Federation):
             yield self.take(np.arange(start, stop))
 
     @property
-    def here(self) -> list[int]:
+    def readable_shards(self) -> list[int]:
         """The shards that can be read from this machine."""
         remote = self.files.remote
         return [
@@ -288,7 +288,7 @@ class ShardedFederation(Federation):
         """Refuse, before any work, to read all clients where a shard is missing."""
         if self.keepers is not None:
             return
-        missing = np.setdiff1d(np.arange(len(self.shards)), self.here)
+        missing = np.setdiff1d(np.arange(len(self.shards)), self.readable_shards)
         if missing.size:
             raise UnreadableFile(
                 f"the shard {self.shards[missing[0]].name} cannot be read: No such file or"

@@ -184,7 +184,7 @@ class ClientFile:
     clients: tuple[str, ...]
     examples: Any
 
-    def wrong(self, client: str, field: str, what: str) -> InvalidInput:
+    def field_error(self, client: str, field: str, what: str) -> InvalidInput:
         """The error for one field of one client."""
         return InvalidInput(
             f"{self.path}: client {client!r}, field {field!r} {what}; extract {self.archive} again"
@@ -200,11 +200,13 @@ class ClientFile:
             )
         data = group.get(field)
         if data is None or not hasattr(data, "dtype"):
-            raise self.wrong(client, field, f"is missing, and there is {join_names(group, 5)}")
+            raise self.field_error(
+                client, field, f"is missing, and there is {join_names(group, 5)}"
+            )
         if not data.shape:
-            raise self.wrong(client, field, "is a single value and not one per sample")
+            raise self.field_error(client, field, "is a single value and not one per sample")
         if data.shape[0] == 0:
-            raise self.wrong(client, field, "is empty, and every client has samples")
+            raise self.field_error(client, field, "is empty, and every client has samples")
         return data
 
     def length(self, client: str, field: str) -> int:
@@ -216,7 +218,7 @@ class ClientFile:
         try:
             return np.asarray(data[()])
         except (OSError, RuntimeError) as reason:
-            raise self.wrong(
+            raise self.field_error(
                 client, field, f"cannot be read ({reason}): the file is damaged"
             ) from None
 
@@ -226,9 +228,11 @@ class ClientFile:
         """Numbers of that shape per sample: finite ones, or, with `most`, from 0 to that."""
         data = self.field(client, field)
         if data.dtype.kind not in kinds:
-            raise self.wrong(client, field, f"holds {data.dtype} where {KINDS[kinds]} are expected")
+            raise self.field_error(
+                client, field, f"holds {data.dtype} where {KINDS[kinds]} are expected"
+            )
         if data.shape[1:] != shape:
-            raise self.wrong(
+            raise self.field_error(
                 client,
                 field,
                 f"has shape {data.shape} where {('samples', *shape)} is expected".replace("'", ""),
@@ -236,18 +240,18 @@ class ClientFile:
         values = self.read(data, client, field)
         if most is not None and not (values.min() >= 0 and values.max() <= most):
             bad = values[(values < 0) | (values > most)].flat[0]
-            raise self.wrong(
+            raise self.field_error(
                 client, field, f"holds {bad} where numbers from 0 to {most} are expected"
             )
         if not np.isfinite(values).all():
-            raise self.wrong(client, field, "holds NaN or infinite numbers")
+            raise self.field_error(client, field, "holds NaN or infinite numbers")
         return values
 
     def texts(self, client: str, field: str) -> list[bytes]:
         """One byte string per sample, of fixed or variable length."""
         data = self.field(client, field)
         if data.ndim != 1 or data.dtype.kind not in "SO":
-            raise self.wrong(
+            raise self.field_error(
                 client,
                 field,
                 f"has shape {data.shape} and type {data.dtype} where one string each is expected",
@@ -255,7 +259,7 @@ class ClientFile:
         values = self.read(data, client, field).tolist()
         for value in values:
             if not isinstance(value, bytes | str):
-                raise self.wrong(client, field, f"holds {value!r} where strings are expected")
+                raise self.field_error(client, field, f"holds {value!r} where strings are expected")
         return [value.encode() if isinstance(value, str) else value for value in values]
 
 
@@ -320,7 +324,7 @@ def read_images(
         rows = slice(start, start + count)
         named = file.numbers(client, "label", (), "iu", classes - 1)
         if len(named) != count:
-            raise file.wrong(
+            raise file.field_error(
                 client, "label", f"has {len(named)} samples while {field!r} has {count}"
             )
         features[rows] = file.numbers(client, field, shape, kinds, most).reshape(count, -1)

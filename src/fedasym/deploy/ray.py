@@ -186,14 +186,14 @@ def run_task(task: Task, board: Any, version: str) -> Any:
     check_version(version)
     last = 0.0
 
-    def heard(share: float, text: str) -> None:
+    def report_progress(share: float, text: str) -> None:
         nonlocal last
         if time.monotonic() - last > LOOK:
             last = time.monotonic()
             board.tell.remote(task.key, share, text)
 
     board.tell.remote(task.key, 0.0, "")
-    return task.function(*task.arguments, heard)
+    return task.function(*task.arguments, report_progress)
 
 
 def task_error(error: Any) -> Exception:
@@ -218,7 +218,7 @@ class Capacity:
         if not self.slots:
             told = (
                 f"no node of the cluster has the {self.needs} that a task is given: there are"
-                f" {self._described()}"
+                f" {self._describe_nodes()}"
             )
             raise InvalidInput(f"{told}; ask for less, or add a node")
         # Ray's own retries would hide from the driver, and from its log, what was lost.
@@ -241,7 +241,7 @@ class Capacity:
         """Workers that can be there at a time."""
         return min(self.slots, self.settings.workers or self.slots)
 
-    def _alive(self) -> list[dict[str, float]]:
+    def _living_nodes(self) -> list[dict[str, float]]:
         return [node["Resources"] for node in self.ray.nodes() if node["Alive"]]
 
     def rooms(self) -> dict[str, int]:
@@ -266,18 +266,18 @@ class Capacity:
         """Whether a node of that number is there."""
         return any(each["NodeID"] == node and each["Alive"] for each in self.ray.nodes())
 
-    def _described(self) -> str:
+    def _describe_nodes(self) -> str:
         """The nodes, in words."""
         words = ("CPU", "{:g} CPUs", 1), ("GPU", "{:g} GPUs", 1), ("memory", "{:.1f} GB", 2**30)
         return "; ".join(
             " and ".join(text.format(has.get(name, 0) / unit) for name, text, unit in words)
-            for has in self._alive()
+            for has in self._living_nodes()
         )
 
     def count_slots(self) -> int:
         """Workers that all nodes have room for."""
         self.looked = time.monotonic()
-        return sum(map(self.room_of, self._alive()))
+        return sum(map(self.room_of, self._living_nodes()))
 
     def reason_of(self, error: Exception) -> str:
         """Why a worker was lost; raises what no other worker mends."""
@@ -356,11 +356,11 @@ class TaskPool(Capacity):
             except self.ray.exceptions.RayTaskError as error:
                 raise task_error(error) from None
             except self.ray.exceptions.RayError as error:
-                self._again(task, error, lost)
+                self._hand_out_again(task, error, lost)
         self._listen()
         return results
 
-    def _again(self, task: Task, error: Exception, lost: LostListener) -> None:
+    def _hand_out_again(self, task: Task, error: Exception, lost: LostListener) -> None:
         """Hand out a task whose worker or node died; give up on one that kills its workers."""
         why = self.reason_of(error)
         self.count_crash(task.key, why, self.crashes)
@@ -669,10 +669,10 @@ class Crew(Worker):
         finished: dict[str, Finished] = {}
         try:
             while len(finished) < len(keyed):
-                fresh = self.handed_out(
+                fresh = self.hand_out_pieces(
                     {key: piece for key, piece in keyed.items() if key not in finished}
                 )
-                fresh |= self.brought_back(keyed)
+                fresh |= self.collect_pieces(keyed)
                 for key, piece in fresh.items():
                     self.pace.finish_piece(key, piece.made["seconds"])
                 finished |= fresh
@@ -682,7 +682,7 @@ class Crew(Worker):
                 self.locks.popitem()[1].close()
         return [finished[key] for key in keyed]
 
-    def handed_out(self, wanted: dict[str, Piece]) -> dict[str, Finished]:
+    def hand_out_pieces(self, wanted: dict[str, Piece]) -> dict[str, Finished]:
         """Hand out as many pieces as there is room for; those that are there already."""
         there = {}
         for key, piece in wanted.items():
@@ -705,10 +705,10 @@ class Crew(Worker):
         self.pool.hand_out(Task(key, compute_rows, (self.stored, piece, command_line())))
         return None
 
-    def brought_back(self, keyed: dict[str, Piece]) -> dict[str, Finished]:
+    def collect_pieces(self, keyed: dict[str, Piece]) -> dict[str, Finished]:
         """Keep what came back from the cluster; of what was lost on the way, say so."""
 
-        def lost(key: str, why: str) -> None:
+        def report_lost_task(key: str, why: str) -> None:
             self.say(
                 LOST,
                 key,
@@ -716,7 +716,7 @@ class Crew(Worker):
             )
 
         kept = {}
-        for key, (frame, by, seconds) in self.pool.collect_results(lost):
+        for key, (frame, by, seconds) in self.pool.collect_results(report_lost_task):
             kept[key] = self.keep(key, keyed[key], frame, by, seconds)
             self.locks.pop(key).close()
         return kept
@@ -764,7 +764,7 @@ def run_trials(
     waiting = list(reversed(named))
     told = progress or (lambda share, text: None)
 
-    def lost(key: str, why: str) -> None:
+    def report_lost_task(key: str, why: str) -> None:
         told(done / len(named), Notice(f"a trial was lost, {why}: it is computed again"))
 
     with join_cluster(settings, size), TaskPool(settings, settings.memory_for(size)) as pool:
@@ -774,7 +774,7 @@ def run_trials(
             while waiting and pool.room():
                 key = waiting.pop()
                 pool.hand_out(Task(key, trial_losses, (stored, mode, named[key])))
-            for key, losses in pool.collect_results(lost):
+            for key, losses in pool.collect_results(report_lost_task):
                 add(*named[key], losses)
                 done += 1
             begun = sum(share for share, _ in pool.begun.values())

@@ -341,7 +341,7 @@ class ShardKeepers:
         self.crew, self.shard_ends, self.progress = crew, federation.shard_ends, progress
         if progress is not None:
             crew.say = lambda text: progress(0.0, Notice(text))
-        self.federation = federation.read_by(self)
+        self.federation = federation.with_keepers(self)
         self.states: States | None = None
         self.tokens, self.keys = count(), count()
 
@@ -517,13 +517,13 @@ class ShardBackend:
         units = np.concatenate([order[run] for run in answers]) if answers else seeds
         later = [kept for _, kept in answers.values()]
 
-        def placed(*leaves: NDArray[Any]) -> NDArray[Any]:
+        def scatter_units(*leaves: NDArray[Any]) -> NDArray[Any]:
             joined = np.concatenate(leaves)
             whole = np.zeros((*shares.shape, *joined.shape[1:]), joined.dtype)
             whole[seeds[units], places[units]] = joined
             return whole
 
-        return total, beside, jax.tree.map(placed, *later) if later else None
+        return total, beside, jax.tree.map(scatter_units, *later) if later else None
 
     def ask(self, tester: Tester, questions: Sequence[Question]) -> None:
         """All clients, shard by shard, where they live."""

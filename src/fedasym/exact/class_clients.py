@@ -221,13 +221,14 @@ def descend_far(task: LabelProblem, lam: float) -> Array:
     """More classes: the same minimum by L-BFGS."""
     shape = (task.L.shape[1], task.start.shape[1])
 
-    def both(x: Array) -> tuple[float, Array]:
+    def value_and_slope(x: Array) -> tuple[float, Array]:
         b = x.reshape(shape)
         slope = task.L.T @ task.residual(b) / len(task.Y) + lam * b
         return task.value(b) + lam / 2 * float(np.sum(b**2)), slope.ravel()
 
     close = {"maxiter": 3000, "ftol": 1e-14, "gtol": 1e-7}
-    found = minimize(both, np.zeros(shape).ravel(), jac=True, method="L-BFGS-B", options=close)
+    start = np.zeros(shape).ravel()
+    found = minimize(value_and_slope, start, jac=True, method="L-BFGS-B", options=close)
     return np.asarray(found.x).reshape(shape)
 
 

@@ -216,7 +216,7 @@ class ScoreTable:
         places = np.unique(self.places[rows], return_inverse=True)[1]
         return ClassSamples.of(self.X[rows], self.codes[rows], places, K)
 
-    def original(self, weights: Array, C: Array) -> Array:
+    def original_logits(self, weights: Array, C: Array) -> Array:
         """Weights in contrasts of standardised features (..., p, L) as logits of the originals."""
         logits = weights @ C.T / self.scale[:, None]
         if self.intercept:
@@ -362,7 +362,7 @@ def solve(
     point = problem.start(B) if U is None else problem.standardise(B, U)
     if joint or D.any():
         point = minimise(problem, point, tolerance)
-    own = problem.personal(point)
+    own = problem.personal_parts(point)
     if algorithm.correction is not None:  # a number for each class: the intercept takes it
         offsets = offset_scores(algorithm.correction, samples.count_classes(weights))
         own[:, -1] += offsets @ samples.contrasts
@@ -566,7 +566,7 @@ def fit_classes(
     samples = table.samples()
     B, U = solve(chosen, samples, penalties, table.intercept)
     C = samples.contrasts
-    shared, own = table.original(B, C), table.original(B + U, C)
+    shared, own = table.original_logits(B, C), table.original_logits(B + U, C)
     for weights in (shared, own):
         weights.setflags(write=False)
     counts = np.bincount(table.places, minlength=len(table.names)).tolist()

@@ -80,25 +80,29 @@ class DrawnClient:
     Y: Array
 
     @cached_property
-    def scaled(self) -> Array:
+    def scaled_rows(self) -> Array:
         """Y Sigma."""
         return self.Y * self.kind.s
 
     @cached_property
-    def shifted(self) -> Array:
+    def shifted_rows(self) -> Array:
         """Y E, with the displacement's energy E."""
         return self.Y * self.kind.shift
 
     @cached_property
     def metric(self) -> Array:
         """Y Sigma Y'; its diagonal where it is diagonal."""
-        return self.x * self.kind.scale if self.kind.scale is not None else self.scaled @ self.Y.T
+        return (
+            self.x * self.kind.scale if self.kind.scale is not None else self.scaled_rows @ self.Y.T
+        )
 
     @cached_property
     def spread(self) -> Array:
         """Y E Y'; its diagonal where it is diagonal."""
         return (
-            self.x * self.kind.spread if self.kind.spread is not None else self.shifted @ self.Y.T
+            self.x * self.kind.spread
+            if self.kind.spread is not None
+            else self.shifted_rows @ self.Y.T
         )
 
 

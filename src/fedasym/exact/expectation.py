@@ -143,7 +143,7 @@ class PullSums:
     def _add(self, total: Array, scale: Array, client: DrawnClient) -> None:
         rank_update(total, np.multiply(scale[:, None], client.Y, out=self.room[: client.x.size]).T)
 
-    def shared(self) -> SharedCovariance:
+    def shared_covariance(self) -> SharedCovariance:
         """The shared model, once every client is in."""
         first, p = self.kinds[0], self.pull.p[0]
         Q, blur = self.Q, self.blur
@@ -173,7 +173,7 @@ class PullSums:
                 "the drawn samples do not determine the shared model: give more clients"
             ) from None
 
-        def between(middle: Array) -> Array:
+        def sandwich(middle: Array) -> Array:
             """Q^-1 middle Q^-1."""
             half = cho_solve(factor, mirror_lower(middle), check_finite=False)
             return np.asarray(cho_solve(factor, half.T, overwrite_b=True, check_finite=False))
@@ -188,7 +188,7 @@ class PullSums:
         lost = None
         if self.pull.shared_ridge > 0:
             lost = self.pull.shared_ridge * cho_solve(factor, np.eye(len(Q)), check_finite=False)
-        return SharedCovariance(between(away), between(blur), response, lost)
+        return SharedCovariance(sandwich(away), sandwich(blur), response, lost)
 
 
 def shared_interpolant(clients: Sequence[DrawnClient]) -> SharedCovariance:
@@ -316,9 +316,11 @@ def common_risk(
     noise = 0.0
     if j is not None:
         R = shared.response(j, client)
-        bias -= float(np.sum((s[:, None] * R) * (P @ client.shifted.T)))
+        bias -= float(np.sum((s[:, None] * R) * (P @ client.shifted_rows.T)))
         noise = (
-            client.kind.noise2 / client.kind.n * float(diagonal_of_product(R.T, client.scaled) @ q)
+            client.kind.noise2
+            / client.kind.n
+            * float(diagonal_of_product(R.T, client.scaled_rows) @ q)
         )
     if shared.lost is not None:
         assert client.kind.centre is not None
@@ -340,7 +342,7 @@ def newcomer_forms(client: DrawnClient, shared: SharedCovariance) -> Forms:
     """A client that took no part in the shared model."""
     s, E, Y = client.kind.s, client.kind.shift, client.Y
     away = shared_error_form(
-        client, Y @ shared.away + client.shifted, float(s @ (np.diag(shared.away) + E))
+        client, Y @ shared.away + client.shifted_rows, float(s @ (np.diag(shared.away) + E))
     )
     return away, variance_form(
         client, shared_error_form(client, Y @ shared.blur, float(s @ np.diag(shared.blur))), None
@@ -354,16 +356,18 @@ def member_forms(client: DrawnClient, shared: SharedCovariance, j: int) -> Forms
     """
     s, E, Y, spread = client.kind.s, client.kind.shift, client.Y, client.spread
     R = shared.response(j, client)
-    V = Y @ shared.away + (np.eye(len(Y)) - Y @ R) @ client.shifted
+    V = Y @ shared.away + (np.eye(len(Y)) - Y @ R) @ client.shifted_rows
     V -= spread[:, None] * R.T if spread.ndim == 1 else spread @ R.T
-    trace = s @ (np.diag(shared.away) + E) - 2 * (E @ diagonal_of_product(R, client.scaled.T))
+    trace = s @ (np.diag(shared.away) + E) - 2 * (E @ diagonal_of_product(R, client.scaled_rows.T))
     blur = shared_error_form(client, Y @ shared.blur, float(s @ np.diag(shared.blur)))
     return shared_error_form(client, V, float(trace)), variance_form(client, blur, R)
 
 
 def shared_error_form(client: DrawnClient, V: Array, trace: float) -> Form:
     """tr(Sigma P B P) with P = I - Y'qY, from V = Y B and tr(Sigma B)."""
-    return Form(trace, -2 * diagonal_of_product(V, client.scaled), covariance_product(client, V))
+    return Form(
+        trace, -2 * diagonal_of_product(V, client.scaled_rows), covariance_product(client, V)
+    )
 
 
 def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
@@ -376,7 +380,7 @@ def variance_form(client: DrawnClient, blur: Form, R: Array | None) -> Form:
     linear = blur.linear
     square = blur.square + c * (metric if metric.ndim == 1 else np.diag(np.diag(metric)))
     if R is not None:
-        linear = linear + 2 * c * diagonal_of_product(R.T, client.scaled)
+        linear = linear + 2 * c * diagonal_of_product(R.T, client.scaled_rows)
         square = square - 2 * c * covariance_product(client, R.T)
     return Form(blur.constant, linear, square)
 

@@ -186,28 +186,28 @@ class HeldOut:
         )
 
     @cached_property
-    def steepest(self) -> float:
+    def median_top_eigenvalue(self) -> float:
         """The middle of the clients' largest eigenvalues."""
         return float(np.median([each.x[-1] for each in self.clients if each.x.size]))
 
     @cached_property
-    def firm(self) -> Array:
+    def firm_ridge(self) -> Array:
         """The ridge that keeps what no client has seen finite."""
         return firm_ridge(self.gram)
 
     @cached_property
-    def squared(self) -> Array:
+    def least_squares(self) -> Array:
         """The least-squares model of all training samples together."""
         return solve_pooled(self.gram, self.cross)
 
     @cached_property
     def pooled(self) -> Array:
         """The shared model of all training samples together, with this loss."""
-        return self.squared
+        return self.least_squares
 
     def solve_weighted(self, weight: Filter) -> Array:
         """The shared model of a server stage with the weight b(x)."""
-        S, c = self.firm.copy(), np.zeros_like(self.cross)
+        S, c = self.firm_ridge.copy(), np.zeros_like(self.cross)
         for each in self.clients:
             # b acts along the axes; across them, where x is 0, there is nothing to weigh
             half = np.sqrt(np.maximum(np.asarray(weight(each.x)), 0.0))[:, None]
@@ -262,7 +262,7 @@ class HeldOut:
 
     @cached_property
     def _leverages(self) -> list[Array]:
-        inverse = scipy.linalg.inv(self.gram + self.firm)
+        inverse = scipy.linalg.inv(self.gram + self.firm_ridge)
         return [
             np.minimum(np.einsum("nd,nd->n", each.X @ inverse, each.X), 1 - 1e-6)
             for each in self.clients
@@ -286,14 +286,14 @@ class HeldOut:
                 return int(np.nanargmin(means) if self.classes is None else np.nanargmax(means))
         raise InvalidInput("no client has held-out samples: give some a validation or test sample")
 
-    def final(self, found: Array) -> Array:
+    def reported_scores(self, found: Array) -> Array:
         """Of a setting's scores by client (clients, 2), those to report."""
         return found[:, TEST] if np.isfinite(found[:, TEST]).any() else found[:, VALIDATION]
 
     def score(self, algorithm: Algorithm) -> Array:
         """Each client's score under an algorithm whose open settings validation samples choose."""
         tried = np.concatenate(list(self._try(algorithm)))
-        return np.asarray(self.final(tried[self.choose(tried)]))
+        return np.asarray(self.reported_scores(tried[self.choose(tried)]))
 
     def score_halves(self, algorithm: Algorithm) -> Array:
         """Each client's score on all held-out samples: validation samples choose for test samples,
@@ -301,7 +301,7 @@ class HeldOut:
         """
         tried = np.concatenate(list(self._try(algorithm)))
         if not all(np.isfinite(tried[..., part]).any() for part in (VALIDATION, TEST)):
-            return np.asarray(self.final(tried[self.choose(tried)]))
+            return np.asarray(self.reported_scores(tried[self.choose(tried)]))
         halves = [
             tried[self.choose(tried[..., [part, part]]), :, 1 - part] for part in (VALIDATION, TEST)
         ]
@@ -311,7 +311,9 @@ class HeldOut:
 
     def _try(self, algorithm: Algorithm) -> Iterator[Array]:
         """Scores of all settings, in one or several stacks."""
-        server = algorithm.server.fill_missing(local_step=LOOK_AHEAD / self.steepest, ridge=None)
+        server = algorithm.server.fill_missing(
+            local_step=LOOK_AHEAD / self.median_top_eigenvalue, ridge=None
+        )
         stage = algorithm.personalise
         if self.classes is None and algorithm.correction is not None:
             raise NoFormula(
@@ -447,14 +449,16 @@ class SoftmaxHeldOut(HeldOut):
         """The softmax model of all training samples with a ridge, as a share of the mean curvature;
         from least squares on, as logits.
         """
-        return self._samples.fit(strength, self._samples.scale_logits(self.squared))
+        return self._samples.fit(strength, self._samples.scale_logits(self.least_squares))
 
     def fit_shared(self) -> tuple[float, Array]:
         """The ridge of the shared model that is best on validation samples, and that model."""
         kept = np.array([np.inf])
-        tried = [self._personalise(None, ridges=kept, **self._shared(s)) for s in SHARED_STRENGTHS]
+        tried = [
+            self._personalise(None, ridges=kept, **self._shared_model(s)) for s in SHARED_STRENGTHS
+        ]
         best = SHARED_STRENGTHS[self.choose(np.concatenate(tried))]
-        return best, self._shared(best)["theta"]
+        return best, self._shared_model(best)["theta"]
 
     def _start(self, theta: Array, strength: float) -> list[Rows]:
         """The shared model's outputs for each client's samples; where samples are left out, each
@@ -489,24 +493,27 @@ class SoftmaxHeldOut(HeldOut):
             return
         some = np.unique([len(ridges) // 2, len(ridges) - 1])  # clients that learn, or hardly do
         first = [
-            self._personalise(correction, ridges=ridges[some], **self._shared(strength))
+            self._personalise(correction, ridges=ridges[some], **self._shared_model(strength))
             for strength in SHARED_STRENGTHS
         ]
         yield from first
         others = np.delete(ridges, some)
         if others.size:
             best = SHARED_STRENGTHS[self.choose(np.concatenate(first)) // some.size]
-            yield self._personalise(correction, ridges=others, **self._shared(best))
+            yield self._personalise(correction, ridges=others, **self._shared_model(best))
 
-    def _shared(self, strength: float) -> dict[str, Any]:
+    def _shared_model(self, strength: float) -> dict[str, Any]:
         """The shared model with a ridge, and what it says of clients' samples; kept."""
-        if strength not in self._pooled:
+        if strength not in self._shared_models:
             theta = self.pool(strength)
-            self._pooled[strength] = {"theta": theta, "offsets": self._start(theta, strength)}
-        return self._pooled[strength]
+            self._shared_models[strength] = {
+                "theta": theta,
+                "offsets": self._start(theta, strength),
+            }
+        return self._shared_models[strength]
 
     @cached_property
-    def _pooled(self) -> dict[float, dict[str, Any]]:
+    def _shared_models(self) -> dict[float, dict[str, Any]]:
         return {}
 
     def _personalise(
@@ -587,11 +594,11 @@ def step_of_classes(P: Array, A: Array, g: Array, held: Array) -> Array:
 def find_factor(outputs: Rows, Y: Rows) -> float:
     """The factor of outputs that makes them logits, by the log-loss."""
 
-    def lost(log_factor: float) -> float:
+    def log_loss(log_factor: float) -> float:
         logits = np.exp(log_factor) * outputs
         return float(np.mean(logsumexp(logits, axis=1) - np.sum(Y * logits, axis=1)))
 
-    return float(np.exp(minimize_scalar(lost, bounds=(-3.0, 6.0), method="bounded").x))
+    return float(np.exp(minimize_scalar(log_loss, bounds=(-3.0, 6.0), method="bounded").x))
 
 
 def fit_axes(
@@ -602,7 +609,7 @@ def fit_axes(
     """
     scale = 1 / np.sqrt(np.einsum("nk,nk->k", A, A).astype(float) / 2 + held)[:, None]
 
-    def both(flat: Array) -> tuple[float, Array]:
+    def value_and_slope(flat: Array) -> tuple[float, Array]:
         W = scale * flat.reshape(start.shape)
         logits = offset + A @ W.astype(A.dtype)
         top = logits.max(1, keepdims=True)
@@ -614,7 +621,7 @@ def fit_axes(
         return value, (scale * slope).ravel()
 
     found = minimize(
-        both,
+        value_and_slope,
         (start / scale).ravel(),
         jac=True,
         method="L-BFGS-B",

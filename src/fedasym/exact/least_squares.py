@@ -119,7 +119,7 @@ class SharedSolution:
             scipy.linalg.solve_triangular(self.factor, AB.T).T if self.full else AB @ self.factor.T
         )
 
-    def left_out(self, A: Array, e: Array) -> Array:
+    def left_out_residuals(self, A: Array, e: Array) -> Array:
         """Residuals c - A theta^(-i) of one client's rows about the minimum-norm fit to all the
         others, without a refit, from those about the fit to all, e = c - A theta.
 
@@ -146,8 +146,8 @@ class SharedSolution:
 
 
 def leave_out(AB: NDArray[Any], e: Array) -> Array | None:
-    """`left_out` where a client's leverage H is slight, so that single precision serves for AB:
-    errors of H are then far below one. None elsewhere.
+    """`left_out_residuals` where a client's leverage H is slight, so that single precision serves
+    for AB: errors of H are then far below one. None elsewhere.
     """
     H = AB @ AB.T
     if np.abs(H).sum(0).max(initial=0) > SLIGHT:
@@ -384,7 +384,7 @@ def residuals_about_others(
     everyone = (rows(place) for place in range(len(clients)))
     pool = SharedSolution.of(stack_triangle(chain(everyone, zero_rows(shared_ridges))))
     return [
-        pool.left_out(A, c - A @ pool.theta) / half
+        pool.left_out_residuals(A, c - A @ pool.theta) / half
         for half, (A, c) in zip(halves, map(rows, range(len(clients))), strict=True)
     ]
 

@@ -151,15 +151,15 @@ class LogisticProblem:
     free: bool = True
 
     @cached_property
-    def active(self) -> Integers:
+    def personal_features(self) -> Integers:
         """The features with a personal part."""
         return np.flatnonzero(self.variances > 0)
 
     @cached_property
     def effects(self) -> list[Array]:
         """A = X S of the active features, by block."""
-        S = np.sqrt(self.variances[self.active])
-        return [block.X[..., self.active] * S for block in self.samples.blocks]
+        S = np.sqrt(self.variances[self.personal_features])
+        return [block.X[..., self.personal_features] * S for block in self.samples.blocks]
 
     def counts(self, block: PaddedClients) -> Array:
         """The weight of each sample of a block, 0 where padded."""
@@ -187,7 +187,7 @@ class LogisticProblem:
     def start(self, shared: Array | None = None) -> ClassPoint:
         """No personal part, and the given shared one."""
         L = self.samples.classes - 1
-        count = (self.samples.clients, len(self.active))
+        count = (self.samples.clients, len(self.personal_features))
         B = np.zeros((self.samples.features, L)) if shared is None else shared
         return ClassPoint(B, np.zeros((*count, L)))
 
@@ -217,15 +217,20 @@ class LogisticProblem:
             parts.append(self.counts(block)[..., None] * (e @ C))
         return self.transpose(parts, direction)
 
-    def personal(self, point: ClassPoint) -> Array:
+    def personal_parts(self, point: ClassPoint) -> Array:
         """U = S V with zeros where a feature has no personal part, (clients, p, L)."""
         U = np.zeros((self.samples.clients, *point.shared.shape))
-        U[:, self.active] = np.sqrt(self.variances[self.active])[:, None] * point.personal
+        U[:, self.personal_features] = (
+            np.sqrt(self.variances[self.personal_features])[:, None] * point.personal
+        )
         return U
 
     def standardise(self, shared: Array, U: Array) -> ClassPoint:
         """The point with these weights, as far as the active features say them."""
-        return ClassPoint(shared, U[:, self.active] / np.sqrt(self.variances[self.active])[:, None])
+        return ClassPoint(
+            shared,
+            U[:, self.personal_features] / np.sqrt(self.variances[self.personal_features])[:, None],
+        )
 
 
 def softmax_rows(logits: Array, codes: Integers) -> tuple[Array, Array]:

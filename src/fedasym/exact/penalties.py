@@ -246,12 +246,12 @@ def likeliest_variances(clients: Sequence[Client]) -> tuple[float, float, float]
         """Deviance, t and sigma^2 at the ratio v."""
         if v not in known:
 
-            def white(client: Client) -> tuple[Array, Array]:
+            def whiten_rows(client: Client) -> tuple[Array, Array]:
                 U, s, Vt = client.axes
                 half = 1 / np.sqrt(1 + v * s**2)
                 return (half * s)[:, None] * Vt, half * (U.T @ client.y)
 
-            rows = WhiteRows.of(stack_triangle(white(client) for client in clients), rest)
+            rows = WhiteRows.of(stack_triangle(whiten_rows(client) for client in clients), rest)
 
             def deviance(t: Array) -> Array:
                 squares, logs = rows.squares(t)

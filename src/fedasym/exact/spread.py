@@ -256,7 +256,7 @@ def estimate_class_components(
         problem = LogisticProblem(samples, D, ridges, weights, free=shared is None)
         point = minimise(problem, problem.standardise(B, U), tolerance=1e-4 * samples.rows)
         B = point.shared
-        U = problem.personal(point)
+        U = problem.personal_parts(point)
         D_new, T_new = update_variances(problem, point, groups, intercept)
         changes = np.abs(D_new - D) / (D_new + D + 1e-2)
         change = max(float(changes.max()), abs(T_new - T) / (T_new + T))
@@ -265,7 +265,7 @@ def estimate_class_components(
             break
     problem = LogisticProblem(samples, D, ridges_of(p, T, intercept), weights, free=shared is None)
     point = minimise(problem, problem.standardise(B, U), tolerance=1e-4)
-    return ClassComponents(D, T, point.shared, problem.personal(point))
+    return ClassComponents(D, T, point.shared, problem.personal_parts(point))
 
 
 def update_variances(
@@ -274,7 +274,7 @@ def update_variances(
     """The next variances of the personal weights, and of the shared ones."""
     equations = Equations.of(problem, problem.evaluate(point).probabilities)
     L = point.shared.shape[1]
-    certain = np.zeros(len(problem.active))
+    certain = np.zeros(len(problem.personal_features))
     M = np.empty((0, 0))
     if problem.free:
         M = scipy.linalg.cho_solve((equations.complement, True), np.eye(problem.samples.features))
@@ -294,12 +294,12 @@ def update_variances(
                 T = inverse @ (A.swapaxes(1, 2) @ (w[..., None] * block.X))
                 certain -= np.sum((T @ M) * T, axis=(0, 2))
     D = problem.variances.copy()
-    active = groups[problem.active]
+    active = groups[problem.personal_features]
     squares = np.sum(point.personal**2, axis=(0, 2))
     for group in np.unique(active):
         here = active == group
         ratio = squares[here].sum() / max(L * certain[here].sum(), 1e-12)
-        D[problem.active[here]] *= ratio**STRETCH
+        D[problem.personal_features[here]] *= ratio**STRETCH
     D = np.where(D < LEAST, 0.0, np.minimum(D, MOST))
     if not problem.free:
         return D, 1.0

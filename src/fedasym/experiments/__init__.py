@@ -107,7 +107,7 @@ class Experiment(Part):
 
     @field("algorithms")
     @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+    def _check_registered(cls, names: tuple[str, ...]) -> tuple[str, ...]:
         if paths := [name for name in names if ":" in name]:
             raise ValueError(f"{paths[0]!r} would be imported: give names of registered algorithms")
         find_algorithms(names)
@@ -192,14 +192,14 @@ class Experiment(Part):
         told = {"file": str(Path(file).absolute()), "clients": limit}
         return self.model_copy(update={"data": Data.model_validate(told)})
 
-    def settled_on(self, federation: Federation) -> Experiment:
+    def settle_choices(self, federation: Federation) -> Experiment:
         """The same with the data's choices put in: intercept, and steps unless a protocol is named.
 
         >>> import fedasym as fa
         >>> long = fa.Federation.from_arrays(
         ...     [[30.0], [10.0]] * 5, [1.0, 2.0] * 5, clients=list("aabbccddee")
         ... )
-        >>> told = Experiment(name="mine").settled_on(long).settings
+        >>> told = Experiment(name="mine").settle_choices(long).settings
         >>> text = Experiment(name="mine", settings={"protocol": "text"}).settings
         >>> told.rules.name, told.server_step, text.rules.name
         ('text with intercept', 0.0011, 'text')

@@ -59,7 +59,7 @@ class Pace:
 
     >>> pace = Pace({"a": ("tuning", 10.0), "b": ("tuning", 30.0)})
     >>> pace.finish_piece("a", seconds=5.0)
-    >>> pace.left(), pace.share({"b": 0.5})
+    >>> pace.seconds_left(), pace.share({"b": 0.5})
     (15.0, 0.625)
     """
 
@@ -72,7 +72,7 @@ class Pace:
         """One more piece is there."""
         self.seconds[key] = seconds
 
-    def left(self, begun: Mapping[str, float] | None = None) -> float | None:
+    def seconds_left(self, begun: Mapping[str, float] | None = None) -> float | None:
         """Seconds to go, None while nothing is known; of pieces that are begun, a share is done."""
         spent, done = dict[str, float](), dict[str, float]()
         for key, seconds in self.seconds.items():
@@ -105,7 +105,7 @@ class Pace:
         if self.tell is None:
             return
         count = sum(key in self.seconds for key in self.planned)
-        left = self.left(begun)
+        left = self.seconds_left(begun)
         rest = "" if left is None else f" · about {duration(left)} left"
         words = f"{count} of {len(self.planned)} pieces{rest} · {text}"
         self.tell(
@@ -164,7 +164,7 @@ def run(
         check_federation(federation)
     ray = None if on is None else ask("read executor")(on)
     clients = load_data(experiment.data) if federation is None else federation
-    experiment = experiment.settled_on(clients)
+    experiment = experiment.settle_choices(clients)
     place = (
         Path(RUNS, experiment.name)
         if into is None
@@ -393,6 +393,6 @@ def estimate_work(piece: Piece, data: Record) -> float:
             shared, personal = count_planned_steps(name, full, data)
             of_run = tuple(full.get(axis) for axis in of_server)
             trajectories[of_run] = shared * gradients_per_step(name, full["inner_steps"])
-            total += personal * (1 if alone else len(run_length.evaluated))
+            total += personal * (1 if alone else len(run_length.evaluated_rounds))
     repeats = len(piece.seeds) * max(len(piece.splits), 1)
     return float((total + sum(trajectories.values())) * repeats) or 1.0

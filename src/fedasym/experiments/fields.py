@@ -227,7 +227,7 @@ class SettingsTable(TrainingNumbers):  # type: ignore[misc]
     """What every run is told, as `fedasym.train` takes it; a grid varies some of it.
 
     What is chosen for the data, the intercept and the steps where no protocol is named, is put in
-    by `run` (`settled_on`).
+    by `run` (`settle_choices`).
     """
 
     protocol: Literal["text", "code"] | None = None

@@ -84,7 +84,7 @@ class RunFolder:
         """A folder to run in, made or gone on with; refuses one that holds other things."""
         folder = cls(path)
         try:
-            if folder.foreign():
+            if folder.is_foreign():
                 raise InvalidInput(
                     f"into is {str(path)!r}: this folder holds other things; name an empty one"
                 )
@@ -101,7 +101,7 @@ class RunFolder:
         return folder
 
     @classmethod
-    def existing(cls, path: str | Path) -> RunFolder:
+    def open_existing(cls, path: str | Path) -> RunFolder:
         """A folder that was run in."""
         folder = cls(path)
         if not is_run(folder.path):
@@ -110,7 +110,7 @@ class RunFolder:
             )
         return folder
 
-    def foreign(self) -> bool:
+    def is_foreign(self) -> bool:
         """Whether there is something other than a run, or one that another process just began."""
         names = [each.name for each in self.path.glob("*")]
         begun = all(name in (PIECES, LOCKS, STATES) or name.endswith(PART) for name in names)
@@ -197,7 +197,7 @@ class RunFolder:
         with try_lock(self.locks / f"{key}.lock") as free:
             yield free
 
-    def running(self) -> bool:
+    def is_running(self) -> bool:
         """Whether some process is computing a piece."""
         for file in self.locks.glob("*.lock"):
             with self.lock(file.stem) as free:
@@ -230,7 +230,9 @@ class RunFolder:
         for file in [*self.pieces.glob("*.parquet"), *self.pieces.glob(f".*{PART}"), *halves]:
             key = file.name.lstrip(".").split(".")[0]
             with self.lock(key) as free:
-                if free and not (file.suffix == ".parquet" and key in wanted and self._whole(key)):
+                if free and not (
+                    file.suffix == ".parquet" and key in wanted and self._is_whole(key)
+                ):
                     removed, size = removed + 1, size + file.stat().st_size
                     file.unlink()
         for file in self.states.glob("*"):
@@ -245,7 +247,7 @@ class RunFolder:
                     file.unlink()
         return removed, size
 
-    def _whole(self, key: str) -> bool:
+    def _is_whole(self, key: str) -> bool:
         try:
             return self.piece(key) is not None
         except Damaged:
@@ -268,9 +270,9 @@ class RemoteFolder(RunFolder):
             each.mkdir()
         with explain_errors(self.url):
             self.system, self.root = open_store(self.url)
-            self.names = self._fetched()
+            self.names = self._fetch_run()
 
-    def _fetched(self) -> list[str]:
+    def _fetch_run(self) -> list[str]:
         """Fetch a run; of anything else, the names alone."""
         found = self.system.find(self.root) if self.system.exists(self.root) else []
         names = [name.removeprefix(self.root).lstrip("/") for name in found]
@@ -284,7 +286,7 @@ class RemoteFolder(RunFolder):
         """Remove the mirror."""
         self._removed()
 
-    def foreign(self) -> bool:
+    def is_foreign(self) -> bool:
         """Whether there are other things than a run."""
         return EXPERIMENT not in self.names and not all(name.endswith(PART) for name in self.names)
 
@@ -342,7 +344,7 @@ _SHOWN: list[RemoteFolder] = []  # whose mirrors stay until the process ends
 
 def mirror_folder(url: str) -> Path:
     """A run behind a URL as a folder on this machine, to be read."""
-    folder = RemoteFolder.existing(url)
+    folder = RemoteFolder.open_existing(url)
     assert isinstance(folder, RemoteFolder)
     _SHOWN.append(folder)
     return folder.path

@@ -129,7 +129,7 @@ def compute_piece(
 
     done = False
 
-    def heard(share: float, text: str) -> None:
+    def report_progress(share: float, text: str) -> None:
         nonlocal done
         # said only at the end of undisturbed work: Ctrl-C makes `train` return what is finished
         done = share >= 1
@@ -140,7 +140,9 @@ def compute_piece(
         "seeds": piece.seeds,
         "splits": piece.splits or None,
     }
-    runs = train(piece.algorithms(), federation, progress=heard, **wanted, **piece.settings)
+    runs = train(
+        piece.algorithms(), federation, progress=report_progress, **wanted, **piece.settings
+    )
     if not done:
         raise KeyboardInterrupt
     assert isinstance(runs, Histories)

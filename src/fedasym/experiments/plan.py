@@ -80,7 +80,7 @@ class Piece:
         found: dict[str, Any] = {
             "numbers": NUMBERS,
             "stage": self.stage,
-            "data": {"samples": data.samples, "split": self.dealt(data)},
+            "data": {"samples": data.samples, "split": self.split_fingerprints(data)},
             "algorithms": list(self.grid),
             "one_batch": list(self.one_batch),
             "grid": {
@@ -97,7 +97,7 @@ class Piece:
             found["judged"] = True
         return found
 
-    def dealt(self, data: Record) -> str | list[str]:
+    def split_fingerprints(self, data: Record) -> str | list[str]:
         """The fingerprints of what trains, validates and tests."""
         found = [data.splits[str(number)] for number in self.splits] or [data.split]
         return found[0] if len(found) == 1 else found

@@ -117,7 +117,7 @@ def count_pieces(place: Path) -> dict[str, tuple[int, int]]:
 
     if not is_run(place):
         return {}
-    folder = RunFolder.existing(place)
+    folder = RunFolder.open_existing(place)
     experiment = folder.experiment()
     data = folder.data()
     known = wanted_pieces(folder)[1] is not None
@@ -197,19 +197,21 @@ class PaperCurves(NamedTuple):
     gains: dict[str, dict[str, PaperCurve]]
     positions: Positions | None = None  # of sequences
 
-    def counted_as(self, results: Results) -> PaperCurves:
+    def match_positions(self, results: Results) -> PaperCurves:
         """The curves over real positions, where the runs count no padding and the paper does."""
         if self.positions is None or counts_padding(results):
             return self
 
-        def real(held: dict[str, dict[str, PaperCurve]]) -> dict[str, dict[str, PaperCurve]]:
+        def drop_padding(
+            held: dict[str, dict[str, PaperCurve]],
+        ) -> dict[str, dict[str, PaperCurve]]:
             return {
                 key: {name: positions.without_padding(each) for name, each in by.items()}
                 for key, by in held.items()
             }
 
         positions = self.positions
-        return self._replace(trials=real(self.trials), gains=real(self.gains))
+        return self._replace(trials=drop_padding(self.trials), gains=drop_padding(self.gains))
 
     def curves(self) -> dict[str, dict[str, tuple[list[int], Array]]]:
         """Rounds and accuracies (trials, rounds) by sweep and algorithm; gains by "ftfa 10"."""
@@ -256,7 +258,7 @@ def curves_of(
     paper = published_accuracies(name)
     if paper is None or paper.name != name:
         return None
-    return paper.counted_as(results).curves()
+    return paper.match_positions(results).curves()
 
 
 def counts_padding(results: Results) -> bool:
@@ -309,7 +311,7 @@ def compare_with_paper(results: Results, name: str) -> str | None:
     paper = published_accuracies(name)
     if paper is None or results.task != "classification":
         return None
-    rows, paper = [PAPER_HEAD], paper.counted_as(results)
+    rows, paper = [PAPER_HEAD], paper.match_positions(results)
     for sweep, curves in paper.trials.items():
         pooled, alike = results.finals(sweep), results.finals(sweep, "mean_accuracy")
         for algorithm, values in pooled.items():
@@ -357,13 +359,17 @@ def simulate_limits(
     found = {}
     for number, (name, values) in enumerate(VARIED.items()):
 
-        def told(share: float, text: str, number: int = number, name: str = name) -> None:
+        def report_progress(
+            share: float, text: str, number: int = number, name: str = name
+        ) -> None:
             if progress:
                 progress((number + share) / len(VARIED), f"{name}: {text}")
 
         sizes: dict[str, Any] = SIZES[quick] | ({} if name == "clients" else {"clients": 50})
         kept = place / f"{name}{'-quick' if quick else ''}.jsonl"
-        found[name] = simulate(WORLD, vary={name: values}, save=kept, progress=told, **sizes)
+        found[name] = simulate(
+            WORLD, vary={name: values}, save=kept, progress=report_progress, **sizes
+        )
         for ending in (".png", ".pdf"):
             found[name].plot(place / f"{name}{ending}")
     return found
@@ -540,7 +546,7 @@ def check_claims(results: Results, margin: float = POINT) -> Claims:
         )
     found: list[Claim] = []
     for sweep in ("seeds", "splits"):
-        finals = results.measured(sweep)
+        finals = results.comparison_values(sweep)
         same = claim_same(finals, sweep, margin)
         claims = (same, claim_above(finals, sweep), claim_between(finals, sweep))
         found += [claim for claim in claims if claim]
@@ -667,7 +673,7 @@ def claim_identical(runs: Mapping[str, Results]) -> Claim | None:
     lines, verdicts = [], []
     for name, size in sorted(sizes.items(), key=lambda entry: entry[1]):
         sweep = runs[name].sweep
-        finals = runs[name].measured(sweep)
+        finals = runs[name].comparison_values(sweep)
         held = [each for each in PERSONAL if each in finals]
         pairs = compare_all(finals, sweep, combinations(held, 2), NEARLY)
         if not pairs:

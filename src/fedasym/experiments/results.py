@@ -131,7 +131,7 @@ def chosen_table(results: Results) -> TextTable:
         failed = sum(row["diverged"] for row in tried)
         row = [algorithm, str(len(tried)), str(failed or "-"), score]
         row += (
-            [statistic_text("excess", results.judged(algorithm).get("excess", np.nan))]
+            [statistic_text("excess", results.convergence(algorithm).get("excess", np.nan))]
             if judged
             else []
         )
@@ -248,7 +248,7 @@ def convergence_notes(results: Results) -> list[str]:
     short: list[str] = []
     early: list[str] = []
     for name in results.tuned:
-        found = results.judged(name)
+        found = results.convergence(name)
         own, shared = found.get("excess", np.nan), found.get("shared_excess", np.nan)
         if shared > NEAR and not own > NEAR:
             of_variance = f"{shared:.0%} of half the labels' variance above the exact one"
@@ -357,7 +357,7 @@ class Results(Result):
     @classmethod
     def read(cls, folder: str | Path) -> Results:
         """The results in a run folder, a path or a URL, as far as they are finished."""
-        run = folder_class(folder).existing(folder)
+        run = folder_class(folder).open_existing(folder)
         experiment = run.experiment()
         data = run.data()
         task = data.task
@@ -519,7 +519,7 @@ class Results(Result):
             found[str(algorithm)] = ClientValues(values, weights / weights.sum())
         return found if len(shapes) == 1 else {}
 
-    def measured(self, sweep: str, statistic: str | None = None) -> dict[str, Measured]:
+    def comparison_values(self, sweep: str, statistic: str | None = None) -> dict[str, Measured]:
         """What algorithms are compared by, over two trials at least: by client where it is known.
 
         It is not known for the worst decile, nor where a trial is missing.
@@ -551,7 +551,7 @@ class Results(Result):
         """
         name = statistic or self.statistic
         default = None if name.endswith("loss") else MARGIN
-        finals = {sweep: self.measured(sweep, name) for sweep in (SEEDS, SPLITS)}
+        finals = {sweep: self.comparison_values(sweep, name) for sweep in (SEEDS, SPLITS)}
         return compare_finals(
             finals,
             pairs,
@@ -559,7 +559,7 @@ class Results(Result):
             "loss" if name.endswith("loss") else name,
         )
 
-    def judged(self, algorithm: str) -> dict[str, float]:
+    def convergence(self, algorithm: str) -> dict[str, float]:
         """How far the chosen settings took training, in regression: the worst trial's
         training_loss, exact_loss, excess, ...
 

@@ -308,7 +308,7 @@ class Status(NamedTuple):
 
 def run_status(path: str | Path) -> Status:
     """How far the run in a folder is."""
-    folder = RunFolder.existing(path)
+    folder = RunFolder.open_existing(path)
     tuning, trials = wanted_pieces(folder)
     experiment = folder.experiment()
     about = (
@@ -322,7 +322,7 @@ def run_status(path: str | Path) -> Status:
         planned=len(tuning) + len(about),
         orphans=0 if trials is None else len(files) - mine,
         size=sum(file.stat().st_size for file in files),
-        running=folder.running(),
+        running=folder.is_running(),
         changed=max([file.stat().st_mtime for file in (*files, folder.path / EXPERIMENT)]),
     )
 
@@ -371,7 +371,7 @@ def list_runs(folder: str | Path = RUNS) -> str:
 
 def clean_run(path: str | Path) -> tuple[int, int]:
     """Remove what the experiment does not ask for and killed processes left; files and bytes."""
-    folder = RunFolder.existing(path)
+    folder = RunFolder.open_existing(path)
     tuning, trials = wanted_pieces(folder)
     if trials is None:
         raise InvalidInput(

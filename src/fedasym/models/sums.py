@@ -285,7 +285,7 @@ class Frame:
     has_kinds: bool
 
     @property
-    def known(self) -> NDArray[np.bool_]:
+    def known_classes(self) -> NDArray[np.bool_]:
         """The classes that have samples."""
         return self.class_sizes > 0
 
@@ -376,7 +376,7 @@ class Frame:
     def add_samples(self, about: Rows, codes: Codes) -> SampleSums:
         """Sums over samples about their class means, which lie about the shrunken ones."""
         z = about + self.means[codes].astype(about.dtype)
-        nearest = find_nearest(z, self.means, self.known)
+        nearest = find_nearest(z, self.means, self.known_classes)
         return SampleSums.of(z, codes, nearest, self.means)
 
     def measure_distances(self, x: Rows, codes: Codes, train: NDArray[np.bool_]) -> Array:

@@ -409,11 +409,11 @@ def score_newcomers(double: Double, samples: int, seed: int) -> dict[str, float]
     last = replace(board, clients=board.clients[earlier:])
     shared = last.curve(theta, [np.zeros_like])[0]
     tuned = last.curve(theta, list(last.filters(PAPER["rtfa"])))
-    personal = last.final(tuned[last.choose(tuned)])
-    gain = personal - last.final(shared)
+    personal = last.reported_scores(tuned[last.choose(tuned)])
+    gain = personal - last.reported_scores(shared)
     return {
         "samples": float(samples),
-        "shared": float(np.nanmean(last.final(shared))),
+        "shared": float(np.nanmean(last.reported_scores(shared))),
         "personal": float(np.nanmean(personal)),
         "error": float(np.nanstd(gain) / np.sqrt(max(np.isfinite(gain).sum(), 1))),
     }

@@ -126,7 +126,7 @@ class NetworkRecipe:
         )
         return self.step * float(self.decay**times)
 
-    def changed(self, **options: Any) -> NetworkRecipe:
+    def replace(self, **options: Any) -> NetworkRecipe:
         """The recipe with those options that are given (None: as it is)."""
         known = [field.name for field in fields(self)]
         for name in options:
@@ -301,7 +301,7 @@ def pretrain(
 
     name: a data set of `fedasym data list`, which is loaded (from `folder` where it is given); or
         any name, with `federation`.
-    recipe: `RECIPES[name]` by default, or with changes: `RECIPES[name].changed(epochs=10)`.
+    recipe: `RECIPES[name]` by default, or with changes: `RECIPES[name].replace(epochs=10)`.
     tune: train every step size and decay of the paper's grid, and choose on validation samples.
     device: "cpu" or "cuda"; by default a GPU where there is one, with products in bfloat16 unless
         precision is "float32".
@@ -448,7 +448,7 @@ def features(
         source = path_of("array", array)
         origin: dict[str, Any] = {"array": file_digest(check_features_file(source))}
 
-        def made(part: Path) -> NDArray[Any]:
+        def compute_features(part: Path) -> NDArray[Any]:
             return as_dtype(read_array(source, len(data.features)), dtype)
 
     else:
@@ -460,7 +460,7 @@ def features(
         model, reader, origin = prepare_network(name, data, network, into)
         origin |= {"mixed": mixed}
 
-        def made(part: Path) -> NDArray[Any]:
+        def compute_features(part: Path) -> NDArray[Any]:
             return extract_features(model, reader, data, dtype, where, mixed, part, progress)
 
     found = describe_federation(data)
@@ -469,7 +469,7 @@ def features(
     path = folder_of(into, "features") / f"{name}-{key}.safetensors"
     if not path.is_file():
         part = path.with_suffix(".part")
-        result = replace(data, features=made(part), truth=None)
+        result = replace(data, features=compute_features(part), truth=None)
         files.write_federation(vars(result), path, {"recipe": json.dumps(recipe), "hash": key})
         for each in (part, part.with_suffix(".progress")):
             each.unlink(missing_ok=True)

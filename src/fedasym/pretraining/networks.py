@@ -474,7 +474,7 @@ class Step:
                 return
             self.record(inputs, labels)
         if self.recorded is None or self.held is None or inputs.shape != self.held[0].shape:
-            self.plain(inputs, labels)
+            self.step_eagerly(inputs, labels)
             return
         self.held[0].copy_(inputs)
         self.held[1].copy_(labels)
@@ -486,7 +486,7 @@ class Step:
         aside = torch.cuda.Stream()  # type: ignore[no-untyped-call]
         aside.wait_stream(torch.cuda.current_stream())
         with torch.cuda.stream(aside):
-            self.plain(inputs, labels)
+            self.step_eagerly(inputs, labels)
         torch.cuda.current_stream().wait_stream(aside)
 
     def record(self, inputs: Tensor, labels: Tensor) -> None:
@@ -499,14 +499,14 @@ class Step:
         recording = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(recording):
-                self.plain(*self.held)
+                self.step_eagerly(*self.held)
         except RuntimeError:
             self.recordable = False
             self.optimiser.zero_grad(set_to_none=True)
             return
         self.recorded = recording
 
-    def plain(self, inputs: Tensor, labels: Tensor) -> None:
+    def step_eagerly(self, inputs: Tensor, labels: Tensor) -> None:
         """Forward, backward, update."""
         self.optimiser.zero_grad(set_to_none=False)
         with cast_products(self.device, self.mixed):

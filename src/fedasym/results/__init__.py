@@ -61,8 +61,10 @@ class Metric:
 
     tie: values closer than this, losses relatively and shares absolutely, are the same limit.
 
-    >>> ACCURACY.show(0.8125), LOSS.show(0.8125), LOSS.better(1.0, 2.0), ACCURACY.better(1.0, 2.0)
-    ('81.25%', '0.8125', True, False)
+    >>> ACCURACY.show(0.8125), LOSS.show(0.8125)
+    ('81.25%', '0.8125')
+    >>> LOSS.is_better(1.0, 2.0), ACCURACY.is_better(1.0, 2.0)
+    (True, False)
     """
 
     name: str
@@ -72,11 +74,11 @@ class Metric:
     tie: float
     columns: tuple[NumberColumn, ...] = field(repr=False)
 
-    def better(self, one: Any, other: Any) -> Any:
+    def is_better(self, one: Any, other: Any) -> Any:
         """Whether the first value is the better one, ties aside."""
         return one < other if self.lower else one > other
 
-    def equal(self, one: Array, other: Array) -> NDArray[np.bool_]:
+    def are_tied(self, one: Array, other: Array) -> NDArray[np.bool_]:
         """Where two values are the same limit."""
         with np.errstate(invalid="ignore"):
             near = self.tie if self.share else self.tie * np.minimum(one, other)
@@ -103,7 +105,7 @@ class Metric:
         return percent(value) if self.share else number(value)
 
     @property
-    def most(self) -> str:
+    def best_word(self) -> str:
         """The word for the best value."""
         return "lowest" if self.lower else "highest"
 
@@ -406,7 +408,7 @@ class Comparison(Named[Scores]):
         heads = "".join(f"{each.head:>{each.width}}" for each in self.columns)
         lines = [f"  {'algorithm':<14}{heads}"]
         for name, numbers in self._numbers().items():
-            told = f"   <- {self.metric.most}" if name == self.best else ""
+            told = f"   <- {self.metric.best_word}" if name == self.best else ""
             if name in self.references:
                 told = f"   ceiling: {self.references[name]}"
             elif name in same:
@@ -433,7 +435,7 @@ class Comparison(Named[Scores]):
         labels = self.labels or tuple(str(i) for i in range(values.shape[1]))
         width = max(6, *(len(label) for label in labels)) + 2
         heads = "".join(f"{name:>13}" for name in self.rows)
-        lines = [self.metric.name.ljust(width) + heads + f"   {self.metric.most}"]
+        lines = [self.metric.name.ljust(width) + heads + f"   {self.metric.best_word}"]
         for i, label in enumerate(labels):
             cells = "".join(f"{self.metric.show(value):>13}" for value in values[:, i])
             lines.append(f"{label:<{width}}{cells}   {self.best[i]}")

@@ -51,8 +51,8 @@ class Diagram(MetricResult):
         """The name of the better one at each point; "tie" where they agree."""
         a, b = self.first_values, self.second_values
         with np.errstate(invalid="ignore"):
-            ahead = np.where(self.metric.better(a, b), self.first, self.second)
-        return np.where(self.metric.equal(a, b), "tie", ahead)
+            ahead = np.where(self.metric.is_better(a, b), self.first, self.second)
+        return np.where(self.metric.are_tied(a, b), "tie", ahead)
 
     @property
     def best(self) -> str:
@@ -98,7 +98,9 @@ class Diagram(MetricResult):
             f"{name} from {v.min():g} to {v.max():g}" for name, v in self.axes.items()
         )
         opening = [self.title, "", f"{self.first} against {self.second} over {spans}:"]
-        return "\n".join([*opening, *self._shares(), "", *self._ahead(), *boundary_lines(self)])
+        return "\n".join(
+            [*opening, *self._shares(), "", *self._lead_lines(), *boundary_lines(self)]
+        )
 
     def _shares(self) -> list[str]:
         """Who wins how often; with accuracies, between which values."""
@@ -116,7 +118,7 @@ class Diagram(MetricResult):
         tied = float(np.mean(winner == "tie"))
         return lines + ([f"  {'tie':<12}is {tied:.1%}"] if tied > 0 else [])
 
-    def _ahead(self) -> list[str]:
+    def _lead_lines(self) -> list[str]:
         """With accuracies, by how many points."""
         if not self.metric.share:
             return []

@@ -263,8 +263,8 @@ class Simulation(Named[Drawn]):
                 )
         order = "" if "dimension" in (self.vary or ()) else f" ({1 / self.dimension:.2g})"
         told = (
-            f"* {self.metric.most} {self.metric.name}. Off by: standard errors from the prediction,"
-            " a limit that holds"
+            f"* {self.metric.best_word} {self.metric.name}. Off by: standard errors from the"
+            " prediction, a limit that holds"
         )
         return "\n".join([*lines, "", f"{told} to order 1/dimension{order}.", *self.notes])
 
@@ -276,9 +276,9 @@ class Ledger:
         # Through JSON and back, so that what is compared is what a file can hold.
         self.arguments = json.loads(json.dumps(arguments))
         self.path = None if path is None else path_of("save", path)
-        self.trials: dict[str, Losses] = {} if self.path is None else self._opened(self.path)
+        self.trials: dict[str, Losses] = {} if self.path is None else self._read_trials(self.path)
 
-    def _opened(self, path: Path) -> dict[str, Losses]:
+    def _read_trials(self, path: Path) -> dict[str, Losses]:
         if not path.parent.exists():
             raise InvalidInput(
                 f"save is {str(path)!r}: the folder {str(path.parent)!r} does not exist; make it"
@@ -305,7 +305,7 @@ class Ledger:
             RecursionError,
             OSError,
         ):
-            raise self._foreign() from None
+            raise self._foreign_error() from None
         other = [name for name in self.arguments if known.get(name) != self.arguments[name]]
         if other:
             raise InvalidInput(
@@ -314,7 +314,7 @@ class Ledger:
             )
         return dict(trials)
 
-    def _foreign(self) -> InvalidInput:
+    def _foreign_error(self) -> InvalidInput:
         return InvalidInput(
             f"save is {str(self.path)!r}: this file is not a saved simulation; name another one"
         )
@@ -322,7 +322,7 @@ class Ledger:
     def check(self, names: set[str]) -> None:
         """Refuse a file whose trials are of other algorithms than these."""
         if any(losses.keys() != names for losses in self.trials.values()):
-            raise self._foreign()
+            raise self._foreign_error()
 
     def get(self, point: int, trial: int) -> Losses | None:
         """The losses of a finished trial."""

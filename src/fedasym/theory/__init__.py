@@ -59,7 +59,7 @@ class Worlds:
 def flatten(population: Population, shape: tuple[int, ...], alone: bool = False) -> Worlds:
     """A population's worlds broadcast to `shape`; `alone`: for a method that shares nothing."""
 
-    def flat(value: object) -> Array:
+    def broadcast_flat(value: object) -> Array:
         return np.broadcast_to(np.asarray(value, dtype=float), shape).ravel()
 
     energy = population.optimum if alone else population.displacement
@@ -71,9 +71,9 @@ def flatten(population: Population, shape: tuple[int, ...], alone: bool = False)
     )
     radius = population.norm if alone else population.radius
     return Worlds(
-        flat(radius) ** 2,
-        flat(population.noise) ** 2,
-        flat(population.aspect),
+        broadcast_flat(radius) ** 2,
+        broadcast_flat(population.noise) ** 2,
+        broadcast_flat(population.aspect),
         g,
         population.spectrum,
     )
@@ -173,7 +173,7 @@ def search_ridge(world: Worlds) -> Array:
     r2, s2, gamma = world.r2, world.s2, world.gamma
     floor = kappa_edges(gamma, world.spectrum)[0]
 
-    def uphill(k: Array) -> Array:
+    def derivative(k: Array) -> Array:
         reach = s + k[:, None]
         near = (s / reach) ** 2
         df2 = near @ h
@@ -202,7 +202,7 @@ def search_ridge(world: Worlds) -> Array:
     place = np.argmin(np.where(room > 0, loss, np.inf), axis=1)
     left = np.maximum(grid[np.maximum(place - 1, 0)], floor * (1 + np.sign(floor) * 1e-15))
     right = grid[np.minimum(place + 1, grid.size - 1)]
-    k = find_roots(uphill, left, right)
+    k = find_roots(derivative, left, right)
     return np.where(endless, np.inf, k * slack(sums_at(k, world.spectrum), gamma, world.spectrum))
 
 

@@ -114,15 +114,17 @@ def stopped_risk(
     for some, part in split_by_decades(filter_, ~finished):
         contour = part.contour(gamma, spectrum)
 
-        def through(energy: Array, part: DescentFilter = part, contour: Contour = contour) -> Array:
+        def kept_energy(
+            energy: Array, part: DescentFilter = part, contour: Contour = contour
+        ) -> Array:
             if spectrum.scale is not None or np.array_equal(energy, spectrum.weights):
                 return np.asarray(energy.sum() * contour.trace(lambda z: part.keep(z) ** 2))
-            return contour.squared(part.keep, energy)
+            return contour.quadratic_form(part.keep, energy)
 
         variance[some] = s2 * gamma * contour.trace(part.noise)
-        bias[some] = r2 * through(world.g[0])
+        bias[some] = r2 * kept_energy(world.g[0])
         if extra is not None:
-            variance[some] += through(extra)
+            variance[some] += kept_energy(extra)
     return np.maximum(bias, 0), np.maximum(variance, 0)
 
 
@@ -262,14 +264,14 @@ def filter_risk(stage: ClientStage, world: Worlds, extra: Array | None = None) -
     if contour is None:
         return uncorrelated_filter_risk(stage, world, extra)
 
-    def through(energy: Array) -> Array:
+    def kept_energy(energy: Array) -> Array:
         if spectrum.scale is not None or np.array_equal(energy, spectrum.weights):
             return np.asarray(energy.sum() * contour.trace(lambda z: filter_.keep(z) ** 2))
-        return contour.squared(filter_.keep, energy)
+        return contour.quadratic_form(filter_.keep, energy)
 
-    bias, variance = r2 * through(world.g[0]), s2 * gamma * contour.trace(filter_.noise)
+    bias, variance = r2 * kept_energy(world.g[0]), s2 * gamma * contour.trace(filter_.noise)
     if extra is not None:
-        variance = variance + through(extra)
+        variance = variance + kept_energy(extra)
     return np.maximum(bias, 0), np.maximum(variance, 0)
 
 

@@ -186,12 +186,6 @@ class PooledSquares:
         mine = groups.r2[rows, i] * ((own * pull) @ groups.h)
         return (bias * target) @ groups.h + mine, (noise * target) @ groups.h
 
-    def new(self, i: Array) -> tuple[Array, Array]:
-        """FedAvg's bias and variance for a new client like those of group i."""
-        target = self.groups.S[np.arange(i.size), i]
-        bias, noise = self.energy(i)
-        return (bias * target) @ self.groups.h, (noise * target) @ self.groups.h
-
     def energy(self, i: Array) -> tuple[Array, Array]:
         """Energy per direction of theta_0_hat - theta_new, from displacements and from noise."""
         rows = np.arange(i.size)
@@ -554,7 +548,7 @@ def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
     extra = c_i**2 * gamma_i / (1 - c_i**2 * gamma_i * ((S_i**2 * weight).sum(-1)))
     touch = (groups.S * (S_i * weight)[:, None]).sum(-1)
 
-    def around(Y: Array) -> Array:
+    def group_traces(Y: Array) -> Array:
         """tau(Sigma_l R Y R) for every group l."""
         straight = (groups.S * (weight * Y)[:, None]).sum(-1)
         return np.asarray(straight + touch * (extra * (S_i * weight * Y).sum(-1))[:, None])
@@ -565,7 +559,7 @@ def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
     coupling = np.eye(D.shape[1]) - pooled.damping[..., None] * D * others[:, None]
 
     def total(direct: Array, drive: Array) -> Array:
-        y = np.linalg.solve(coupling, (pooled.damping * (direct + around(drive)))[..., None])[
+        y = np.linalg.solve(coupling, (pooled.damping * (direct + group_traces(drive)))[..., None])[
             ..., 0
         ]
         return np.asarray(drive + ((others * y)[..., None] * groups.S).sum(1))
@@ -575,7 +569,9 @@ def membership(pooled: PooledSquares, i: Array) -> SquaresMember:
     if groups.e0 is not None:  # what a ridge loses of theta_0
         drive = drive + pooled.mu**2 * groups.e0
     mine = r2_i[:, None] * (groups.S * (h * e_i * (1 - 2 * K * N))[:, None]).sum(-1)
-    loud = (s2_i * gamma_i * p_i)[:, None] * ((groups.S * (h * K)[:, None]).sum(-1) - around(N))
+    loud = (s2_i * gamma_i * p_i)[:, None] * (
+        (groups.S * (h * K)[:, None]).sum(-1) - group_traces(N)
+    )
     Y = total(pooled.direct[0] + mine, drive), total(pooled.direct[1] + loud, np.zeros_like(drive))
     return SquaresMember(gamma_i, s2_i, p_i, c_i, S_i, N, Y, h)
 

@@ -56,7 +56,7 @@ class Moments:
     T: Array  # (..., K, K)
     nu: Array  # (..., K)
 
-    def through(self, energy: Array) -> Array:
+    def kept_energy(self, energy: Array) -> Array:
         """E[P M P] by atom, for energies (..., K): equation (R3)."""
         return np.asarray(self.p**2 * energy + np.einsum("...kl,...l->...k", self.T, energy))
 
@@ -161,11 +161,11 @@ class ScalarGradient:
         """The Hessian times a direction, which a difference of linear gradients is as well."""
         return self.z * direction
 
-    def own(self, part: Any) -> Any:
+    def own_part(self, part: Any) -> Any:
         """All unknowns may be a client's own."""
         return part
 
-    def common(self, part: Any) -> Any:
+    def common_part(self, part: Any) -> Any:
         """None is the same for all clients."""
         return 0 * part
 
@@ -467,10 +467,10 @@ def advance_energies(
     """One round of (R5) and (R6): the energies after it, and what its moves were.
 
     M: energies by atom and node of the law, (..., K, J). own: what clients' displacements,
-    `moments.through(r^2 g)`, and label noise, `sigma^2 nu`, add to a move.
+    `moments.kept_energy(r^2 g)`, and label noise, `sigma^2 nu`, add to a move.
     """
     parts = [law.mean(part) for part in (M.bias, M.noise)]
-    common = moments.through(parts[0] + parts[1]).sum(-1)
+    common = moments.kept_energy(parts[0] + parts[1]).sum(-1)
     square = common + own.total.sum(-1)
     length = np.sqrt(square)
     spread: Array | float = 0.0

@@ -138,14 +138,14 @@ class KappaTable:
         low = np.zeros(ridge.shape, dtype=np.intp)
         high = np.full(ridge.shape, self.count, dtype=np.intp)
 
-        def below(place: NDArray[np.intp]) -> NDArray[np.bool_]:
+        def is_below(place: NDArray[np.intp]) -> NDArray[np.bool_]:
             found = self.edges[place] * self.slack(df1[place], rest[place], aspect) < ridge
             return np.asarray(found)
 
-        inside = below(low) & ~below(high)
+        inside = is_below(low) & ~is_below(high)
         while np.any(high - low > 1):
             middle = (low + high) // 2
-            up = below(middle)
+            up = is_below(middle)
             low, high = np.where(up, middle, low), np.where(up, high, middle)
         return low, inside
 
@@ -457,7 +457,7 @@ class Contour:
 
         return sum_until_settled(rule, MOST_NODES // self.size)
 
-    def squared(self, function: ComplexFunction, energy: Array) -> Array:
+    def quadratic_form(self, function: ComplexFunction, energy: Array) -> Array:
         """The limit of Delta' f(S) Sigma f(S) Delta, energy[k] of Delta along atom k: (20)."""
         g = energy[self.spectrum.support]
 

@@ -375,7 +375,7 @@ def record_history(
         exact = solve_exactly(*told, outcome.head)
     if scaled is not None and head is not None:
         head = scaled.restore(head)
-    totals = federation.counted(protocol.count_padding)
+    totals = federation.count_predictions(protocol.count_padding)
     return History(
         algorithm=algorithm,
         settings=settings,

@@ -295,15 +295,15 @@ def compare_pair(
         ends = (unknown, unknown, unknown, unknown)
         return Paired(*what, mean, *ends, flipped, margin, None if margin is None else unknown)
 
-    def above(threshold: float) -> float:
+    def p_value(threshold: float) -> float:
         """The p-value of a difference that is at most the threshold."""
         if error == 0:
             return 0.0 if mean > threshold else 1.0 if mean < threshold else 0.5
         return float(t.sf((mean - threshold) / error, freedom))
 
     half = float(t.isf(LEVEL / 2, freedom)) * error if error else 0.0
-    p = 2 * min(above(0.0), 1 - above(0.0))
-    equivalence = None if margin is None else max(above(-margin), 1 - above(margin))
+    p = 2 * min(p_value(0.0), 1 - p_value(0.0))
+    equivalence = None if margin is None else max(p_value(-margin), 1 - p_value(margin))
     low, high = mean - half, mean + half
     return Paired(*what, mean, error, low, high, p, flipped, margin, equivalence)
 

@@ -57,7 +57,7 @@ class HeldScores:
     counts: Array
     shifts: Array
 
-    def right(self, share: ScoreStage | None, shrinkage: float | None) -> Flags:
+    def are_right(self, share: ScoreStage | None, shrinkage: float | None) -> Flags:
         """Which samples are right with these corrections; None: without."""
         added = np.zeros_like(self.counts)
         if share is not None:
@@ -67,7 +67,7 @@ class HeldScores:
             added = added - self.shifts / np.maximum(self.counts.sum(1) + shrinkage, 1)[:, None]
         return np.asarray((self.scores + added[self.owner]).argmax(1) == self.labels)
 
-    def swapped(self) -> HeldScores:
+    def swap_roles(self) -> HeldScores:
         """The same, with what measured choosing."""
         return HeldScores(
             self.scores, self.labels, self.owner, ~self.chooses, self.counts, self.shifts
@@ -133,9 +133,9 @@ def correct_shifts(held: HeldScores) -> Corrections:
 
     shares = tried_shares()
     if held.chooses.any():
-        share = choose(shares, lambda each: held.right(each, None))
-        shrinkage = choose([None, *SHRINKAGES], lambda each: held.right(None, each))
-        joint = choose(shares, lambda each: held.right(each, shrinkage))
+        share = choose(shares, lambda each: held.are_right(each, None))
+        shrinkage = choose([None, *SHRINKAGES], lambda each: held.are_right(None, each))
+        joint = choose(shares, lambda each: held.are_right(each, shrinkage))
     else:
         share, shrinkage = REGISTRY[SHARES].correction, SHRINKAGES[2]
         joint = share
@@ -147,10 +147,10 @@ def correct_shifts(held: HeldScores) -> Corrections:
         return np.asarray(counted, float)
 
     return Corrections(
-        by_client(held.right(None, None)),
-        by_client(held.right(share, None)),
-        by_client(held.right(None, shrinkage)),
-        by_client(held.right(joint, shrinkage)),
+        by_client(held.are_right(None, None)),
+        by_client(held.are_right(share, None)),
+        by_client(held.are_right(None, shrinkage)),
+        by_client(held.are_right(joint, shrinkage)),
         by_client(np.ones(len(held.labels), dtype=bool)),
         share,
         shrinkage,

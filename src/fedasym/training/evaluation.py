@@ -75,7 +75,7 @@ class RunWork:
         return padded_size(self.federation.outputs, self.stored)
 
     @property
-    def filled(self) -> int:
+    def real_outputs(self) -> int:
         """The real columns, where there are more."""
         return self.federation.outputs if self.outputs > self.federation.outputs else 0
 
@@ -94,7 +94,7 @@ class RunWork:
         """Whether a client stage is worth more compiled programs."""
         return self.machine.together and self.federation.sequences
 
-    def dealt(self, draw: Draw) -> Federation:
+    def federation_of(self, draw: Draw) -> Federation:
         """The clients as this draw has them."""
         if not self.splits:
             return self.federation
@@ -436,7 +436,7 @@ class Tester:
         self.backend.ask(self, asked)
 
         def collect(outcomes: list[list[RunOutcome]]) -> None:
-            heads = self.real(shared)
+            heads = self.strip_filling(shared)
             broken = np.asarray(diverged)
             common = kept.answer()
             self.collect_clips(slab, clips, outcomes)
@@ -569,7 +569,7 @@ class Tester:
         size = self.piece(walk, len(draws) * len(rates), len(draws), len(group))
         return walk, size, block.data._replace(grams=None)
 
-    def real(self, shared: Array) -> NDArray[np.floating]:
+    def strip_filling(self, shared: Array) -> NDArray[np.floating]:
         """Shared heads without what fills up their shape."""
         federation = self.work.federation
         return np.asarray(shared)[
@@ -690,7 +690,9 @@ class Tester:
                 elsewhere = replace(walk.program, server=self.server.stage)
                 walk = walk._replace(program=elsewhere)
             columns = count_fitting(
-                self.work.machine.close, self.held(walk) * len(draws) * len(rates), len(rates[0])
+                self.work.machine.close,
+                self.client_bytes(walk) * len(draws) * len(rates),
+                len(rates[0]),
             )
             runs = len(draws) * len(rates) * columns
             # one program with or without
@@ -698,7 +700,7 @@ class Tester:
             size = self.piece(walk, runs, len(draws), len(group))
             yield Layout(group, mine, walk, columns, size, data)
 
-    def held(self, walk: Walk) -> float:
+    def client_bytes(self, walk: Walk) -> float:
         """Bytes that one run of one client holds."""
         rows = self.work.features if walk.program.form == "head" else walk.program.width
         return (
@@ -743,7 +745,7 @@ class Tester:
             work.machine.together,
             tested,
             tested if form == "gram" else fits,
-            work.filled,
+            work.real_outputs,
             True,
             client.correction,
         )
@@ -759,7 +761,9 @@ class Tester:
         rows = work.features if program.form == "head" else program.width
         products = walk.steps * batch * work.federation.positions * rows * 2 * work.outputs * runs
         by_memory = (
-            work.machine.memory / (self.held(walk) * runs) if work.machine.together else np.inf
+            work.machine.memory / (self.client_bytes(walk) * runs)
+            if work.machine.together
+            else np.inf
         )
         fits = min(
             by_memory,

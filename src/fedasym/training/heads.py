@@ -601,7 +601,7 @@ class Matrix(NamedTuple):
             return point if own else jnp.zeros_like(point)
         return jnp.where(self.own, point, 0) if own else jnp.where(self.own, 0, point)
 
-    def held(self, point: Any) -> Array:
+    def fix_shared_rows(self, point: Any) -> Array:
         """The point with the shared model's rows where they may not be a client's own."""
         fixed = self.own if self.keep else None
         return jnp.where(fixed, point, self.shared) if fixed is not None else point
@@ -662,7 +662,7 @@ class Span(NamedTuple):
         """All weights are a client's own."""
         return point if own else jax.tree.map(jnp.zeros_like, point)
 
-    def held(self, point: Any) -> Point:
+    def fix_shared_rows(self, point: Any) -> Point:
         """The point as it is."""
         return point
 
@@ -690,13 +690,13 @@ def product(a: Array, b: Array, dtype: Any) -> Array:
     if a.dtype.itemsize >= 4:
         return jnp.matmul(a, b)
 
-    def widened(a: Array, b: Array) -> Array:
+    def multiply_widened(a: Array, b: Array) -> Array:
         return jnp.matmul(a.astype(jnp.float32), b.astype(jnp.float32)).astype(dtype)
 
-    def as_they_are(a: Array, b: Array) -> Array:
+    def multiply_as_they_are(a: Array, b: Array) -> Array:
         return jnp.matmul(a, b, preferred_element_type=dtype)
 
-    result: Array = lax.platform_dependent(a, b, cpu=widened, default=as_they_are)
+    result: Array = lax.platform_dependent(a, b, cpu=multiply_widened, default=multiply_as_they_are)
     return result
 
 

@@ -419,7 +419,7 @@ class Histories(Sequence[History], Result):
             found.setdefault((run.algorithm.name, run.protocol, *used.items()), []).append(run)
         return tuple(group_runs(runs) for runs in found.values())
 
-    def ranked(self) -> dict[str, list[Configuration]]:
+    def rank_configurations(self) -> dict[str, list[Configuration]]:
         """Each algorithm's configurations, best by validation first, then cut short, then diverged.
 
         Under several protocols each algorithm stands once for each, as "ftfa, code": validation
@@ -440,10 +440,10 @@ class Histories(Sequence[History], Result):
                     )
         return ranked
 
-    def chosen(self) -> dict[str, Configuration | None]:
+    def choose_configurations(self) -> dict[str, Configuration | None]:
         """Each algorithm's configuration by validation; None if all diverged or none validates."""
         winners: dict[str, Configuration | None] = {}
-        for name, (best, *others) in self.ranked().items():
+        for name, (best, *others) in self.rank_configurations().items():
             winners[name] = (
                 best if best.diverged is None and (not others or best.score > -np.inf) else None
             )
@@ -452,7 +452,11 @@ class Histories(Sequence[History], Result):
     @property
     def best(self) -> str:
         """The algorithm whose chosen configuration validates best, the first of equal ones."""
-        chosen = {group.name: group.score for group in self.chosen().values() if group is not None}
+        chosen = {
+            group.name: group.score
+            for group in self.choose_configurations().values()
+            if group is not None
+        }
         if not chosen:
             self.choose()  # which says why there is none
         return max(chosen, key=lambda name: chosen[name])
@@ -468,8 +472,8 @@ class Histories(Sequence[History], Result):
                 f'by is {by!r}: configurations are chosen by "validation" only, never by test'
                 " samples"
             )
-        chosen = self.chosen()
-        ranked = self.ranked()
+        chosen = self.choose_configurations()
+        ranked = self.rank_configurations()
         left = [name for name, group in chosen.items() if group is None]
         if len(left) == len(chosen):
             raise InvalidInput(f"nothing can be chosen: {explain_no_choice(ranked[left[0]])}")
@@ -499,7 +503,7 @@ class Histories(Sequence[History], Result):
         >>> [row["algorithm"] for row in runs.decompose().table()]
         ['ftfa', 'rtfa']
         """
-        chosen = [group for group in self.chosen().values() if group is not None]
+        chosen = [group for group in self.choose_configurations().values() if group is not None]
         able = [
             group
             for group in chosen
@@ -606,7 +610,7 @@ class Histories(Sequence[History], Result):
             )
         chosen = {
             name: group and {"settings": group.settings, "seeds": group.seeds}
-            for name, group in self.chosen().items()
+            for name, group in self.choose_configurations().items()
         }
         return json.dumps({"runs": runs, "chosen": chosen, "notes": list(self.notes)}, indent=2)
 
@@ -628,7 +632,7 @@ class Histories(Sequence[History], Result):
         """How the chosen ones were chosen, and what a fair reader should know."""
         return (
             *self.remarks,
-            *comparison_notes(self.ranked(), self.chosen()),
+            *comparison_notes(self.rank_configurations(), self.choose_configurations()),
             *describe_spending(self.runs),
             *client_notes(self.runs[0]),
             *share_notes(
@@ -637,14 +641,14 @@ class Histories(Sequence[History], Result):
         )
 
     def __str__(self) -> str:
-        table, words = configuration_table(self.ranked(), self.chosen())
+        table, words = configuration_table(self.rank_configurations(), self.choose_configurations())
         return "\n".join([*fold_line(self.title), "", *table.lines(), *words, *self.notes])
 
     __repr__ = __str__
 
     def printed_tables(self) -> list[TextTable]:
         """The configurations, as they are printed."""
-        return [configuration_table(self.ranked(), self.chosen())[0]]
+        return [configuration_table(self.rank_configurations(), self.choose_configurations())[0]]
 
     def comparisons(
         self,
@@ -664,7 +668,9 @@ class Histories(Sequence[History], Result):
         known = COMPARED[self.task]
         if name not in known:
             raise unknown_name("statistic", name, known)
-        chosen = {key: group for key, group in self.chosen().items() if group is not None}
+        chosen = {
+            key: group for key, group in self.choose_configurations().items() if group is not None
+        }
         trials = {
             key: [(run.seed, run.split) for run in group.runs] for key, group in chosen.items()
         }

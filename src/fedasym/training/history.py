@@ -110,17 +110,17 @@ class History(Result):
     @property
     def accuracy(self) -> Array:
         """Correct predictions of the personal models over all test samples of all clients."""
-        return self._pooled(self._hits(self.correct), TEST)
+        return self._split_mean(self._hits(self.correct), TEST)
 
     @property
     def validation_accuracy(self) -> Array:
         """The same over all validation samples: what configurations are chosen by."""
-        return self._pooled(self._hits(self.correct), VALIDATION)
+        return self._split_mean(self._hits(self.correct), VALIDATION)
 
     @property
     def shared_accuracy(self) -> Array:
         """The shared model's accuracy over all test samples; NaN where nothing is shared."""
-        return self._if_shared(self._pooled(self._hits(self.shared_correct), TEST))
+        return self._if_shared(self._split_mean(self._hits(self.shared_correct), TEST))
 
     @property
     def mean_accuracy(self) -> Array:
@@ -144,17 +144,17 @@ class History(Result):
     @property
     def loss(self) -> Array:
         """Personal models' mean test loss: negative log-likelihood, or half the squared error."""
-        return self._pooled(self.losses, TEST)
+        return self._split_mean(self.losses, TEST)
 
     @property
     def validation_loss(self) -> Array:
         """The same over all validation samples."""
-        return self._pooled(self.losses, VALIDATION)
+        return self._split_mean(self.losses, VALIDATION)
 
     @property
     def shared_loss(self) -> Array:
         """The shared model's mean loss over all test samples; NaN where nothing is shared."""
-        return self._if_shared(self._pooled(self.shared_losses, TEST))
+        return self._if_shared(self._split_mean(self.shared_losses, TEST))
 
     @property
     def mean_loss(self) -> Array:
@@ -164,32 +164,32 @@ class History(Result):
     @property
     def training_loss(self) -> Array:
         """Personal models' mean training loss, in regression: what training makes small."""
-        return self._trained(self.training_losses)
+        return self._training_mean(self.training_losses)
 
     @property
     def exact_loss(self) -> Array:
         """The same of the exact solution, known after the last round; NaN where there is none."""
-        return self._last(self.exact.loss if self.exact else np.nan)
+        return self._at_last_round(self.exact.loss if self.exact else np.nan)
 
     @property
     def shared_training_loss(self) -> Array:
         """The shared model's mean training loss, in regression; NaN where nothing is shared."""
-        return self._if_shared(self._trained(self.shared_training_losses))
+        return self._if_shared(self._training_mean(self.shared_training_losses))
 
     @property
     def exact_shared_loss(self) -> Array:
         """The least loss of a shared model, known at the end; NaN if that is not minimised."""
-        return self._last(self.exact.shared_loss if self.exact else np.nan)
+        return self._at_last_round(self.exact.shared_loss if self.exact else np.nan)
 
     @property
     def excess(self) -> Array:
         """How far training loss is above the exact one, in units of half the labels' variance."""
-        return self._above(self.training_loss, self.exact_loss)
+        return self._relative_excess(self.training_loss, self.exact_loss)
 
     @property
     def shared_excess(self) -> Array:
         """The same of the shared model, against least squares on all training samples together."""
-        return self._above(self.shared_training_loss, self.exact_shared_loss)
+        return self._relative_excess(self.shared_training_loss, self.exact_shared_loss)
 
     @property
     def converged(self) -> bool | None:
@@ -385,16 +385,16 @@ class History(Result):
     def _if_shared(self, values: Array) -> Array:
         return np.full(values.shape, np.nan) if self.algorithm.shares_nothing else values
 
-    def _above(self, loss: Array, exact: Array) -> Array:
+    def _relative_excess(self, loss: Array, exact: Array) -> Array:
         with np.errstate(invalid="ignore"):  # two infinite losses
             return np.asarray((loss - exact) / (self.exact.spread if self.exact else np.nan))
 
-    def _last(self, value: float) -> Array:
+    def _at_last_round(self, value: float) -> Array:
         return np.concatenate([np.full(len(self.rounds) - 1, np.nan), [value]])
 
-    def _trained(self, sums: Sums | None) -> Array:
+    def _training_mean(self, sums: Sums | None) -> Array:
         counts = np.asarray(self.federation.counts("train"))
         return np.full(len(self.rounds), np.nan) if sums is None else pooled_ratio(sums, counts)
 
-    def _pooled(self, sums: Sums, split: int) -> Array:
+    def _split_mean(self, sums: Sums, split: int) -> Array:
         return pooled_ratio(sums[..., split], self.totals[:, split])

@@ -248,7 +248,7 @@ def server_work(
     rates = {"server_step": settings.server_step, **own} if stage.shares else {}
     rates = own if stage.reads_sums else rates
     assert settings.cohort is not None
-    evaluated = tuple(settings.evaluated)
+    evaluated = tuple(settings.evaluated_rounds)
     sizes = (settings.rounds, evaluated, settings.cohort, settings.local_steps, settings.batch)
     private = plan_private_rounds(settings, clients)
     return ServerWork(stage, *sizes, private), tuple(rates.items())

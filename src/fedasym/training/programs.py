@@ -287,12 +287,16 @@ def advance_divided(
     specs = [None if each is None else EVERYWHERE for each in told]
     specs[4] = FIRST  # of the rates
 
-    def each(data: Packed, state: Any, *told: Any) -> Any:
+    def advance_here(data: Packed, state: Any, *told: Any) -> Any:
         compute: Any = advance
         return compute.__wrapped__(replace(program, divided=True), data, state, *told)
 
     spread = jax.shard_map(
-        each, mesh=mesh, in_specs=(EVERYWHERE, states, *specs), out_specs=states, check_vma=False
+        advance_here,
+        mesh=mesh,
+        in_specs=(EVERYWHERE, states, *specs),
+        out_specs=states,
+        check_vma=False,
     )
     return spread(data, state, *told)
 
@@ -527,14 +531,14 @@ def personalise_divided(
     specs = [None if each is None else EVERYWHERE for each in told]
     specs[0] = SECOND  # of the rows
 
-    def each(*given: Any) -> Array:
+    def personalise_here(*given: Any) -> Array:
         compute: Any = personalise
         found: Array = compute.__wrapped__(replace(program, divided=True), *given)
         return found
 
     here = SECOND if members.ndim == 2 else FIRST
     spread: Callable[..., Array] = jax.shard_map(
-        each,
+        personalise_here,
         mesh=mesh,
         in_specs=(EVERYWHERE, EVERYWHERE, here, *specs),
         out_specs=SECOND,
@@ -613,7 +617,7 @@ def examine_kept(
                 )
                 space = space_of(program, data, member, shared)
                 examine = examiner(program, data, member, space, shared, offsets)
-                return examine(space.held(point))[None, None]
+                return examine(space.fix_shared_rows(point))[None, None]
 
             return vectorise(of_server, shared, kept, alone)
 
@@ -720,10 +724,10 @@ def tester(
         if offsets is None:
             return tally(program, data, member, start, outputs)
 
-        def added(offset: Array) -> Array:
+        def tally_with_offset(offset: Array) -> Array:
             return tally(program, data, member, start, outputs + offset)
 
-        return jnp.moveaxis(lax.map(added, offsets), 0, -1)
+        return jnp.moveaxis(lax.map(tally_with_offset, offsets), 0, -1)
 
     if isinstance(space, Matrix):
         blocks = jnp.arange(-(-program.tested // program.block), dtype=jnp.int32) * program.block

@@ -77,12 +77,12 @@ def start_models(work: RunWork, draws: Sequence[Draw], count: int) -> Array:
     """(seeds, count, d, outputs) models with which a server begins beside the shared one."""
     models = np.zeros((len(draws), count, work.features, work.outputs), work.precision)
     for place, draw in enumerate(draws) if count else ():
-        found = np.stack(cluster_starts(work.dealt(draw), work.protocol, draw.seed, count))
+        found = np.stack(cluster_starts(work.federation_of(draw), work.protocol, draw.seed, count))
         models[place, :, : found.shape[1], : found.shape[2]] = found
     return put_on_device(models)
 
 
-def diverged_never(shared: Array) -> Array:
+def no_divergence(shared: Array) -> Array:
     """(seeds, trajectories) rounds of divergence: none."""
     return put_on_device(np.full(shared.shape[:2], -1, np.int32))
 
@@ -221,7 +221,7 @@ class Runner:
             backend = loader.federation.keepers.open_backend(work, server, loader)
         task = work.federation.task
         program = Program(
-            server.stage, "server_step", task, form, largest, together, classes=work.filled
+            server.stage, "server_step", task, form, largest, together, classes=work.real_outputs
         )
         rows = (
             COPIES * (work.features if form == "head" else largest)
@@ -304,8 +304,10 @@ class Runner:
         evaluated = tester.server.evaluated
         shared = start_heads(work, slab.draws, len(slab.trajectories))
         if 0 in evaluated:
-            tester.dispatch(slab, shared, diverged_never(shared), (0,))(self.outcomes)
-        sums = {draw.split: pooled_sums(work.dealt(draw), work.protocol) for draw in slab.draws}
+            tester.dispatch(slab, shared, no_divergence(shared), (0,))(self.outcomes)
+        sums = {
+            draw.split: pooled_sums(work.federation_of(draw), work.protocol) for draw in slab.draws
+        }
         heads = np.asarray(shared).copy()
         for row, draw in enumerate(slab.draws):
             for place, (rates, _) in enumerate(slab.trajectories):
@@ -314,7 +316,7 @@ class Runner:
         solved = put_on_device(heads)
         for round_ in evaluated:
             if round_ > 0:
-                tester.dispatch(slab, solved, diverged_never(solved), (round_,))(self.outcomes)
+                tester.dispatch(slab, solved, no_divergence(solved), (round_,))(self.outcomes)
 
     def follow(self, program: Program, tester: Tester, slab: Slab, backend: Backend) -> None:
         """Some trajectories from the first round to the last, tested on the way.
@@ -325,7 +327,7 @@ class Runner:
         schedule = tester.schedule
         server = schedule.server
         shared = start_heads(work, slab.draws, len(slab.trajectories))
-        diverged = diverged_never(shared)
+        diverged = no_divergence(shared)
         if server.alone:
             tester.dispatch(slab, shared, diverged, server.evaluated)(self.outcomes)
             return

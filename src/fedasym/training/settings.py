@@ -126,7 +126,7 @@ class Settings:
         return dict(self.own)[name] if name in dict(self.own) else getattr(self, name)
 
     @property
-    def evaluated(self) -> list[int]:
+    def evaluated_rounds(self) -> list[int]:
         """The rounds of tests: 0, every `evaluate_every`-th and the last; or the last alone."""
         return [
             *(range(0, self.rounds, self.evaluate_every) if self.evaluate_every else ()),
@@ -508,11 +508,11 @@ class Quadratic:
         """The Hessian times a direction, which a finite difference finds exactly."""
         return Vector((batch + 1) * direction.values)
 
-    def own(self, of: Vector) -> Vector:
+    def own_part(self, of: Vector) -> Vector:
         """All weights are a client's own."""
         return of
 
-    def common(self, of: Vector) -> Vector:
+    def common_part(self, of: Vector) -> Vector:
         """None is the same for all clients."""
         return 0 * of
 

@@ -212,15 +212,15 @@ class BatchGradients:
         exact = by is None
         return self.move(D, slope(self.task, z, u) if exact else difference(self.task, z, u, by))
 
-    def own(self, of: ModelSum) -> ModelSum:
+    def own_part(self, of: ModelSum) -> ModelSum:
         """The part in weights that may be a client's own."""
         if not self.space.splits:
             return of
         moves = tuple(move._replace(own=True) for move in of.moves)
-        points = (ModelSum(((c, self.own_part(point)),)) for c, point in of.points)
+        points = (ModelSum(((c, self.own_point(point)),)) for c, point in of.points)
         return sum(points, start=ModelSum((), moves))
 
-    def own_part(self, point: Point) -> Point:
+    def own_point(self, point: Point) -> Point:
         """A point in a client's own weights: the same array for the same point keeps sums short."""
         if id(point) not in self.parts:
             part = self.space.part(point, True)
@@ -228,7 +228,7 @@ class BatchGradients:
             self.parts[id(part)] = (part, part)
         return self.parts[id(point)][1]
 
-    def common(self, of: ModelSum) -> ModelSum:
+    def common_part(self, of: ModelSum) -> ModelSum:
         """The part in weights that are the same for all clients."""
         if not self.space.splits:
             return ModelSum()
@@ -261,10 +261,10 @@ class BatchGradients:
                 tuple(move._replace(amounts=amounts) for move, amounts in moves),
             )
 
-        def again(_: Any, held: tuple[list[Array], list[Array]]) -> Any:
+        def repeat_step(_: Any, held: tuple[list[Array], list[Array]]) -> Any:
             return numbers(step(model(held)))
 
-        return model(lax.fori_loop(0, count, again, numbers(w)))
+        return model(lax.fori_loop(0, count, repeat_step, numbers(w)))
 
     def outputs(self, at: ModelSum, D: BatchRows) -> Array:
         """The outputs of a model at a batch."""
@@ -324,10 +324,10 @@ def begin_state(stage: Stage, space: Space) -> Any:
 def carry_out_state(space: Space, state: Any, like: Point) -> Any:
     """A state whose models are carried out, which JAX can hand from step to step."""
 
-    def carried(leaf: Any) -> Any:
+    def carry_out_leaf(leaf: Any) -> Any:
         return ModelSum.at(carry_out(space, leaf, like)) if isinstance(leaf, ModelSum) else leaf
 
-    return jax.tree.map(carried, state, is_leaf=lambda leaf: isinstance(leaf, ModelSum))
+    return jax.tree.map(carry_out_leaf, state, is_leaf=lambda leaf: isinstance(leaf, ModelSum))
 
 
 def take_step(
@@ -353,13 +353,13 @@ def take_step(
             " start and gradients by sums, differences and multiples"
         )
     live = batches[0].weights.sum() > 0
-    new = space.held(carry_out(space, found, point))
+    new = space.fix_shared_rows(carry_out(space, found, point))
 
-    def chosen(new: Any, old: Any) -> Any:
+    def keep_if_empty(new: Any, old: Any) -> Any:
         return jnp.where(live, jnp.asarray(new).astype(jnp.asarray(old).dtype), old)
 
     later = carry_out_state(space, later, point)
-    return jax.tree.map(chosen, new, point), jax.tree.map(chosen, later, carried)
+    return jax.tree.map(keep_if_empty, new, point), jax.tree.map(keep_if_empty, later, carried)
 
 
 Rates = Mapping[str, Array]

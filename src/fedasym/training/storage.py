@@ -259,7 +259,7 @@ def fields_in(about: Mapping[str, Any], arrays: Mapping[str, NDArray[Any]]) -> d
         "protocol": protocol,
         **whole,
         "interrupted": bool(about["interrupted"]),
-        "privacy": spent_in(about.get("privacy")),
+        "privacy": read_spent_privacy(about.get("privacy")),
         "federation": roster,
         "exact": (
             None
@@ -278,7 +278,7 @@ def settings_in(held: Mapping[str, Any]) -> Settings:
     return Settings(**{**held, "own": own, "privacy": read_privacy(held.get("privacy"))})
 
 
-def spent_in(held: Mapping[str, Any] | None) -> PrivacySpent | None:
+def read_spent_privacy(held: Mapping[str, Any] | None) -> PrivacySpent | None:
     """What a saved run had spent."""
     if held is None:
         return None

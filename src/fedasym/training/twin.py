@@ -111,7 +111,7 @@ def run(
     common = server.first_memory(W, starts_of(federation, server, protocol, seed, dtype))
     pooled = None if algorithm.correction is None else pooled_shares(federation, protocol)
     for r in range(settings.rounds + 1):
-        if r in settings.evaluated:
+        if r in settings.evaluated_rounds:
             own = {
                 one.name: own_head(algorithm, one, W, r, (kept[one.name], common), pooled)
                 for one in clients
@@ -296,9 +296,9 @@ def local_work(
     turn = r if stage.everyone_works else turn
     work = islice(client.steps(r, turn, stage.batches), K)
     if not stage.keeps_client():
-        return Work(take_steps(stage, W, work, rate, client.own)[0])
+        return Work(take_steps(stage, W, work, rate, client.own_rows)[0])
     first, state = stage.begin(W, memory, client.choose)
-    w, state = take_steps(stage, W, work, rate, client.own, state=state, first=first)
+    w, state = take_steps(stage, W, work, rate, client.own_rows, state=state, first=first)
     return Work(w, *stage.finish(w, W, state, rate, K))
 
 
@@ -353,7 +353,7 @@ def trained_head(
 ) -> Head:
     """The head that a client's steps make of the shared one."""
     settings, protocol = client.settings, client.protocol
-    own = None if algorithm.shares_nothing else client.own
+    own = None if algorithm.shares_nothing else client.own_rows
     if client.n == 0:
         return W
     if algorithm.personal_from_server:  # pFedMe: its work for the server in round r, drawn or not
@@ -417,10 +417,10 @@ def accuracy(
     if federation.classes is None:
         raise InvalidInput("accuracy is for classes, and these are numbers to predict: use loss")
 
-    def right(W: Head, D: Batch) -> int:
+    def count_right(W: Head, D: Batch) -> int:
         return int(np.sum(((D.X @ W).argmax(axis=1) == D.Y.argmax(axis=1)) & (D.weights > 0)))
 
-    return pooled_mean(right, federation, heads, split, count_padding)
+    return pooled_mean(count_right, federation, heads, split, count_padding)
 
 
 def loss(
@@ -428,10 +428,10 @@ def loss(
 ) -> float:
     """Mean loss over all samples (and positions) of all clients, unpenalised; nan without any."""
 
-    def lost(W: Head, D: Batch) -> float:
+    def total_loss(W: Head, D: Batch) -> float:
         return np.count_nonzero(D.weights) * mean_loss(W, D)
 
-    return pooled_mean(lost, federation, heads, split, count_padding)
+    return pooled_mean(total_loss, federation, heads, split, count_padding)
 
 
 def pooled_mean(
@@ -517,7 +517,7 @@ class Gradients:
     def __call__(self, w: Head, batch: int = 0) -> Head:
         """Of the mean loss on one of the batches."""
         G = gradient(w, self.batches[batch])
-        return self.own(G) if self.keep else G
+        return self.own_part(G) if self.keep else G
 
     def along(
         self, w: Head, direction: Head, batch: int = 0, difference: float | None = None
@@ -528,9 +528,9 @@ class Gradients:
             behind = self(w - difference * direction, batch)
             return (ahead - behind) / (2 * difference)
         HV = hessian_times(w, self.batches[batch], direction)
-        return self.own(HV) if self.keep else HV
+        return self.own_part(HV) if self.keep else HV
 
-    def own(self, G: Head) -> Head:
+    def own_part(self, G: Head) -> Head:
         """The part in rows that may be a client's own, 0 in the others."""
         return G if self.rows is None else np.where(self.rows, G, 0)
 
@@ -540,7 +540,7 @@ class Gradients:
             w = step(w)
         return w
 
-    def common(self, G: Head) -> Head:
+    def common_part(self, G: Head) -> Head:
         """The part in rows that are the same for all clients."""
         return 0 * G if self.rows is None else np.where(self.rows, 0, G)
 
@@ -602,7 +602,7 @@ class TwinClient:
         return found.astype(self.dtype)
 
     @cached_property
-    def own(self) -> Mask:
+    def own_rows(self) -> Mask:
         """The rows of a head that may be the client's own."""
         return personal_rows(self.federation, self.protocol.intercept)
 

@@ -360,7 +360,11 @@ def plain_form(
     """
     server, client = algorithm.stages
     if (same := client.plain_stage) is not None:
-        return replace(algorithm, personalise=same), world.turned(client.get("power")), clients
+        return (
+            replace(algorithm, personalise=same),
+            world.rescale_features(client.get("power")),
+            clients,
+        )
     if (group := server.group_stage) is not None:
         if clients is not None:
             clients = np.maximum(np.floor(np.asarray(clients) / server.get("clusters")), 1)
@@ -555,10 +559,10 @@ def sharing_verdict(table: Comparison[Risk] | Comparison[Accuracy]) -> str:
     metric = table.metric
     together, alone = (float(getattr(table[name], metric.name)) for name in ("rtfa", "local_ridge"))
     one, other = (percent(each) if metric.share else f"{each:.4g}" for each in (together, alone))
-    if metric.equal(np.array(together), np.array(alone)):
+    if metric.are_tied(np.array(together), np.array(alone)):
         return f"Sharing neither pays nor hurts: rtfa and local_ridge both have {one}."
     told = f"rtfa {one} against local_ridge {other}"
-    if not metric.better(together, alone):
+    if not metric.is_better(together, alone):
         return f"Sharing does not pay: {told}."
     return (
         f"Sharing pays: {told}."

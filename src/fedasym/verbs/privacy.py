@@ -176,7 +176,7 @@ def privacy_costs(
         raise InvalidInput(f"margin is {margin!r}: it must be at least 0 and below 1, such as 0.05")
     cells = [[search.find(e, m) for m in many] for e in budgets]
     plain = [search.find(None, m) for m in many]
-    alone = search.alone
+    alone = search.local_loss
     radius = [
         [equal_radius(world, chosen, cell, free) for cell, free in zip(row, plain, strict=True)]
         for row in cells
@@ -226,7 +226,7 @@ class RoundSearch:
         self.dimension, self.delta, self.sampling = dimension, delta, sampling
 
     @property
-    def alone(self) -> float:
+    def local_loss(self) -> float:
         """The loss of clients that share nothing, which costs no privacy."""
         return float(predict(self.world, [ALONE])[ALONE].loss)
 

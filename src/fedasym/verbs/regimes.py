@@ -322,8 +322,7 @@ def interpolation(
             f"alpha is {alpha!r}: it must be finite, 0 for the shared and 1 for the personal model"
         )
     from fedasym.results.regimes import Mixture
-    from fedasym.theory.classes import LogisticAnswer, rtfa_state
-    from fedasym.theory.classes import margins as mixing
+    from fedasym.theory.classes import LogisticAnswer, margins, rtfa_state
     from fedasym.theory.classes.margins import fit_to_convergence
     from fedasym.theory.classes.ridge import fedavg, shrinkage, solve_ridge
     from fedasym.verbs.accuracies import check_penalty, flatten_classes, score_state, shape_scores
@@ -344,10 +343,10 @@ def interpolation(
     if end is None:
         best = np.full(gamma.shape, lam) if lam is not None else rtfa_state(worlds, None).ridge
         fit = solve_ridge(e, gamma, best, c, eps)  # type: ignore[arg-type]
-        found = mixing.mix_weights(e, c, fit, alpha)
+        found = margins.mix_weights(e, c, fit, alpha)
         personal = LogisticAnswer(fit, ridge=best)
     else:
-        mix = mixing.add_direction if np.all(end.separable) else mixing.mix_weights
+        mix = margins.add_direction if np.all(end.separable) else margins.mix_weights
         found = mix(e, c, end.fit, alpha)
         personal = LogisticAnswer(end.fit, endless=end.separable)
     states = LogisticAnswer(found.state), personal, LogisticAnswer(fedavg(e, eps))

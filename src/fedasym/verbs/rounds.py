@@ -107,7 +107,7 @@ class Start:
         lengths = None
         if self.fourth is not None:
             even = np.broadcast_to(self.world.spectrum.weights, self.first.shape)
-            second = self.moments.through(even).sum(-1)
+            second = self.moments.kept_energy(even).sum(-1)
             noise = self.world.s2 * self.world.gamma
             size = np.full(second.shape, float(self.dimension))
             lengths = MoveLengths(second, self.fourth, noise, size)
@@ -344,7 +344,7 @@ def prepare_recursion(
     first = np.broadcast_to(first, (flat.r2.size, world.spectrum.values.size))
     moments = gather_moments(algorithm, flat, plan)
     g = np.broadcast_to(flat.g, first.shape)
-    own = ErrorEnergies(moments.through(flat.r2[:, None] * g), flat.s2[:, None] * moments.nu)
+    own = ErrorEnergies(moments.kept_energy(flat.r2[:, None] * g), flat.s2[:, None] * moments.nu)
     missed = ErrorEnergies(np.zeros_like(first), np.zeros_like(first))
     if np.any(np.isfinite(plan.clients)):
         missed = miss_centre(algorithm, flat, plan, moments, own)
@@ -545,7 +545,7 @@ def spend_budget(start: Start, algorithm: Algorithm, privacy: Privacy) -> RoundP
     plan = replace(plan, multiplier=multipliers[back.ravel()])
     if privacy.clip is not None or privacy.quantile is not None:
         return replace(plan, clip=np.full(plan.cohort.size, privacy.clip or FIRST_CLIP))
-    lengths = np.sqrt((start.moments.through(start.first) + start.own.total).sum(-1))
+    lengths = np.sqrt((start.moments.kept_energy(start.first) + start.own.total).sum(-1))
     best = np.empty(plan.cohort.size)
     for i in range(plan.cohort.size):
         tried = start.take(np.full(CLIPS.size, i))
@@ -606,9 +606,9 @@ def assemble_path(
         some = start.take(np.arange(begin, min(begin + size, P)))
         if alone:
             energies = final_energies(some, np.minimum(last[begin : begin + size], reported[0]))
-            length = np.sqrt((some.moments.through(energies.total[:, 0]) + some.own.total).sum(-1))[
-                :, None
-            ]
+            length = np.sqrt(
+                (some.moments.kept_energy(energies.total[:, 0]) + some.own.total).sum(-1)
+            )[:, None]
             clips = np.full_like(length, np.inf)
         else:
             energies, length, clips = follow_energies(some, reported)
@@ -616,7 +616,7 @@ def assemble_path(
         parts.append((bias, variance, ridge, energies.total @ s, length, clips))
     over = reported > last[:, None]  # rounds that a setting does not have
 
-    def joined(i: int) -> Array:
+    def join_pieces(i: int) -> Array:
         values = np.where(over, np.nan, np.concatenate([part[i] for part in parts]))
         return values.reshape(*shape, -1)
 
@@ -649,11 +649,11 @@ def assemble_path(
     result = Rounds(
         algorithm.name,
         reported,
-        joined(0),
-        joined(1),
-        None if parts[0][2] is None else joined(2),
-        joined(3),
-        joined(4),
+        join_pieces(0),
+        join_pieces(1),
+        None if parts[0][2] is None else join_pieces(2),
+        join_pieces(3),
+        join_pieces(4),
         floor.reshape(shape),
         settings,
         last.reshape(shape),

@@ -581,7 +581,7 @@ def summarise_losses(
 ) -> Simulation[Simulated]:
     """All trials as one result: numbers, or arrays over what varies or over kinds of clients."""
 
-    def boxed(values: Any) -> Any:
+    def shape_result(values: Any) -> Any:
         """Points x kinds to the shape of the result."""
         array = np.asarray(values, dtype=float)
         return (
@@ -593,7 +593,10 @@ def summarise_losses(
         )
 
     def theory(risks: list[Risk]) -> Risk:
-        return Risk(boxed([risk.bias for risk in risks]), boxed([risk.variance for risk in risks]))
+        return Risk(
+            shape_result([risk.bias for risk in risks]),
+            shape_result([risk.variance for risk in risks]),
+        )
 
     rows = {}
     for place, each in enumerate(plans[0].algorithms):
@@ -609,18 +612,18 @@ def summarise_losses(
         )
         split = parts.mean(1) if parts.shape[-1] == 2 else None
         rows[name] = Simulated(
-            loss=boxed(loss.mean(1)),
-            low=boxed(loss.min(1)),
-            high=boxed(loss.max(1)),
-            error=boxed(error),
-            bias=None if split is None else boxed(split[..., 0]),
-            variance=None if split is None else boxed(split[..., 1]),
+            loss=shape_result(loss.mean(1)),
+            low=shape_result(loss.min(1)),
+            high=shape_result(loss.max(1)),
+            error=shape_result(error),
+            bias=None if split is None else shape_result(split[..., 0]),
+            variance=None if split is None else shape_result(split[..., 1]),
             predicted=theory([plan.algorithms[place].predicted for plan in plans]),
             limit=theory([plan.algorithms[place].limit for plan in plans]),
             ridge=(
                 None
                 if each.ridge is None
-                else boxed([plan.algorithms[place].ridge for plan in plans])
+                else shape_result([plan.algorithms[place].ridge for plan in plans])
             ),
         )
     notes = tuple(dict.fromkeys(note for plan in plans for note in plan.notes))

@@ -160,7 +160,7 @@ class TrialPlan:
         start = sum(self.count[: kind.place])
         return range(start, start + min(LOOKED_AT, self.count[kind.place]))
 
-    def looked_at(
+    def examined_clients(
         self, trial: int, kind: ClientKind, kept: Mapping[int, DrawnClient]
     ) -> Iterator[tuple[int, DrawnClient]]:
         """These clients: members as they were kept, or drawn again; new ones for the first time."""
@@ -310,7 +310,7 @@ def expect_losses(plan: TrialPlan, trial: int, tick: Tick) -> Losses:
     found: Losses = {each.name: [] for each in plan.algorithms}
     for kind in plan.kinds:
         rows: dict[str, list[tuple[float, float]]] = {name: [] for name in found}
-        for j, client in plan.looked_at(trial, kind, kept):
+        for j, client in plan.examined_clients(trial, kind, kept):
             seen: dict[int, Forms] = {}
             for each in plan.algorithms:
                 key = id(each.pull)
@@ -360,7 +360,7 @@ def fit_shared_models(
         if j in wanted:
             kept[j] = client
         tick((j + 1) / len(clients))
-    return [each.shared() for each in sums], kept
+    return [each.shared_covariance() for each in sums], kept
 
 
 def sum_clients(pull: Pull, plan: TrialPlan, clients: list[DrawnClient]) -> SharedCovariance:
@@ -368,7 +368,7 @@ def sum_clients(pull: Pull, plan: TrialPlan, clients: list[DrawnClient]) -> Shar
     sums = PullSums.empty(pull, plan.kinds)
     for client in clients:
         sums.add(client)
-    return sums.shared()
+    return sums.shared_covariance()
 
 
 def see_shared(client: DrawnClient, shared: SharedCovariance | None, j: int | None) -> Forms:

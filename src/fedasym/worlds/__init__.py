@@ -257,7 +257,7 @@ class Population:
         left = np.sqrt(1 - float(share))
         return replace(self, radius=np.asarray(self.radius) * left)
 
-    def turned(self, power: float | None) -> Population:
+    def rescale_features(self, power: float | None) -> Population:
         """The same clients with every feature scaled by a root of its share of the displacement's
         energy, or (power) of its eigenvalue to that power over their mean.
 
@@ -266,8 +266,10 @@ class Population:
         >>> import fedasym as fa
         >>> spectrum = fa.spectra.atoms([1, 4], [0.5, 0.5])
         >>> world = fa.Population(1, 0.5, 2, spectrum=spectrum, shift_power=1)
-        >>> world.turned(None).isotropic, world.turned(1).spectrum.values.tolist()
-        (True, [0.4, 6.4])
+        >>> world.rescale_features(None).isotropic
+        True
+        >>> world.rescale_features(1).spectrum.values.tolist()
+        [0.4, 6.4]
         """
         s, h = self.spectrum.values, self.spectrum.weights
         if self.displacement.ndim > 1 or self.optimum.ndim > 1:
@@ -282,14 +284,16 @@ class Population:
             seen = np.where(s > 0, s, self.spectrum.mean)
             factor = np.where(s > 0, (seen / self.spectrum.mean) ** float(power), 1.0)
 
-        def scaled(length: Any, share: Array) -> tuple[Any, Array]:
+        def rescale_energy(length: Any, share: Array) -> tuple[Any, Array]:
             energy = share / factor
             total = energy.sum()
             even = np.allclose(energy / total, h, rtol=1e-12, atol=0)
             return np.asarray(length) * np.sqrt(total), h if even else energy / total
 
-        radius, shift = scaled(self.radius, self.displacement)
-        norm, optimum = (None, None) if self.norm is None else scaled(self.norm, self.optimum)
+        radius, shift = rescale_energy(self.radius, self.displacement)
+        norm, optimum = (
+            (None, None) if self.norm is None else rescale_energy(self.norm, self.optimum)
+        )
         return Population(
             radius,
             self.noise,

@@ -270,7 +270,7 @@ def send_class_summaries(
     numbers: dict[str, list[float]] = {}
     for place, (name, group) in enumerate(zip(client_hashes(data), groups, strict=True)):
         X, codes = data.rows(place)
-        held, answers = data.held(place)
+        held, answers = data.held_out_rows(place)
         kept = (held, answers.astype(int)) if len(held) else None
         sent = summarise_classes(name, X, codes.astype(int), told, group=group, held=kept)
         for each in ("power", "residual", "raw"):

@@ -267,13 +267,13 @@ class OpenTable(NamedTuple):
     words: Mapping[str, Sequence[str]]
 
     @property
-    def known(self) -> NDArray[np.intp]:
+    def known_rows(self) -> NDArray[np.intp]:
         """The rows whose client is known."""
         return np.flatnonzero([name is not None for name in self.who])
 
     def look(self) -> TableLook:
         """What its columns are."""
-        known = self.known
+        known = self.known_rows
         owner = owners_of(take_names(self.who, known)).owner
         rules = self.table.rules
         columns, used = {}, {}
@@ -311,7 +311,7 @@ class OpenTable(NamedTuple):
                 raise NodeFault(Fault.NOT_ALLOWED, f"{name!r} is asked for: it is not allowed")
         check_cells(self.cells, kinds, rules["scale"], line)
         rows, dropped, filled = select_rows(
-            len(self.who), self.known, self.names, self.outputs, self.cells, used,
+            len(self.who), self.known_rows, self.names, self.outputs, self.cells, used,
             rules["missing"], line,
         )  # fmt: skip
         labels = read_label_column(self.outputs, rules["task"], rules["classes"], rows, line)

@@ -156,7 +156,7 @@ class Personalized(Strategy):
 
     def meet(self, grid: Grid) -> ArrayRecord:
         """Wait for enough nodes, let them introduce themselves; returns the first shared head."""
-        present = self.present(grid)
+        present = self.await_nodes(grid)
         d, outputs, _ = self.kind
         told = self.configuration
         log.info("Training %s on %s", told.algorithm.name, self.data)
@@ -278,7 +278,7 @@ class Personalized(Strategy):
             )
         return found
 
-    def present(self, grid: Grid) -> list[int]:
+    def await_nodes(self, grid: Grid) -> list[int]:
         """The connected nodes that have introduced themselves, once there are enough."""
         return self.attendance.wait(grid, self.roster.nodes, lambda new: self.introduce(grid, new))
 
@@ -330,7 +330,7 @@ class Personalized(Strategy):
         self, server_round: int, arrays: ArrayRecord, config: ConfigRecord, grid: Grid
     ) -> Iterable[Message]:
         """Draw clients among those of connected nodes; a node hears of its own ones alone."""
-        self.connected = connected = self.present(grid)
+        self.connected = connected = self.await_nodes(grid)
         told = self.configuration
         self.shared = np.asarray(arrays[HEAD].numpy(), np.float64)
         self.head = np.asarray(arrays[HEAD].numpy())
@@ -338,14 +338,14 @@ class Personalized(Strategy):
         self.drawn = {}
         if told.algorithm.shares_nothing or (self.stage.reads_sums and round_ > 1):
             return []
-        cohort = self.able(connected) if self.stage.reads_sums else told.settings.cohort
+        cohort = self.count_trainable(connected) if self.stage.reads_sums else told.settings.cohort
         # who takes part in a private round must be nobody's guess: a seed is in the app
         seed = told.seed if self.private is None else int(self.token, 16)
         chosen = (seed, round_ - 1, cohort, told.settings.privacy)
         self.drawn = self.roster.draw(connected, *chosen)
         log.info(
             "configure_train: Sampled %d clients on %d nodes (out of %d on %d)",
-            sum(map(len, self.drawn.values())), len(self.drawn), self.able(connected),
+            sum(map(len, self.drawn.values())), len(self.drawn), self.count_trainable(connected),
             len(connected),
         )  # fmt: skip
         return [
@@ -359,7 +359,7 @@ class Personalized(Strategy):
             for node, clients in self.drawn.items()
         ]
 
-    def able(self, nodes: Iterable[int]) -> int:
+    def count_trainable(self, nodes: Iterable[int]) -> int:
         """How many clients of these nodes have training samples."""
         return sum(
             samples > 0 for node in nodes for samples in self.roster.nodes[node].clients.values()
@@ -373,7 +373,7 @@ class Personalized(Strategy):
             return None, None
         if self.stage.reads_sums:
             return self.solve_sums(replies)
-        able = max(self.able(self.connected), 1)
+        able = max(self.count_trainable(self.connected), 1)
         taken = self.take(replies, self.drawn, self.change_in)
         log.info(
             "aggregate_train: Received %d results and %d failures",
@@ -508,7 +508,9 @@ class Personalized(Strategy):
     ) -> Iterable[Message]:
         """In evaluated rounds every connected node makes and tests its clients' own heads."""
         round_ = server_round + self.done
-        self.tested = self.present(grid) if round_ in self.configuration.settings.evaluated else []
+        self.tested = (
+            self.await_nodes(grid) if round_ in self.configuration.settings.evaluated_rounds else []
+        )
         if self.tested:
             log.info("configure_evaluate: Asked all %d nodes", len(self.tested))
         told = dict(config)

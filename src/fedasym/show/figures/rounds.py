@@ -450,8 +450,8 @@ def write_figure(figure: Figure, stem: Path, rows: Iterable[Sequence[Any]]) -> l
 def draw_training(histories: Histories, path: str | Path) -> Path:
     """The runs of `train`, each algorithm's chosen configuration."""
     lines = {
-        name: group or only_one(histories.ranked()[name])
-        for name, group in histories.chosen().items()
+        name: group or only_one(histories.rank_configurations()[name])
+        for name, group in histories.choose_configurations().items()
     }
     groups = {name: group for name, group in lines.items() if group is not None and group.rounds}
     if not groups:
@@ -506,7 +506,7 @@ def dash_protocol(group: Configuration, mark: Mark, groups: dict[str, Configurat
 
 def subtitle(histories: Histories, drawn: dict[str, Configuration]) -> list[str]:
     """Clients, protocol, seeds, how the lines were chosen, and what is not to be seen."""
-    ranked = histories.ranked()
+    ranked = histories.rank_configurations()
     seeds = max(len(group.runs) for group in drawn.values())
     parts = [f"{len(histories.runs[0].federation.clients)} clients"]
     protocols = list(dict.fromkeys(group.protocol.name for group in drawn.values()))

@@ -180,12 +180,14 @@ def fit_one_member(
         ]
     )
 
-    def unpacked(u: Array) -> Array:
+    def unpack_unknowns(u: Array) -> Array:
         """(T2, Q22, Q02, V22, V20): Q22 and V22 iterate as logarithms, others relative."""
         return np.asarray(np.where([False, True, False, True, False], np.exp(u), scale * u))
 
     def image(u: Array, _: object = None) -> Array:
-        x = member_sums(e, gamma, lam, m, first, R0, joint_means(unpacked(u[0]), first, rho, eps))
+        x = member_sums(
+            e, gamma, lam, m, first, R0, joint_means(unpack_unknowns(u[0]), first, rho, eps)
+        )
         return np.asarray(np.array([[x[0], np.log(x[1]), x[2], np.log(x[3]), x[4]]]) / scale)
 
     cos = max(float(own.cos), float(first.cos))
@@ -193,7 +195,7 @@ def fit_one_member(
     found = find_fixed_points(image, start, rounds=60, damped=1)
     if not found.residual[0] <= ACCEPTED:
         found = newton_fixed_points(image, np.where(np.isfinite(found.u), found.u, start))
-    return unpacked(found.u[0]) if found.residual[0] <= ACCEPTED else np.full(5, np.nan)
+    return unpack_unknowns(found.u[0]) if found.residual[0] <= ACCEPTED else np.full(5, np.nan)
 
 
 def joint_means(x: Array, first: RidgeFit, rho: float, eps: float) -> JointMeans:

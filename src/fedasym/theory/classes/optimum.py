@@ -305,14 +305,14 @@ def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
     gain = prior * e.s / g[:, None]
     b0 = e.b0
 
-    def learned(information: Array, rows: NDArray[np.intp]) -> tuple[Array, Array]:
+    def split_energy(information: Array, rows: NDArray[np.intp]) -> tuple[Array, Array]:
         """q, and BD - q as its own sum."""
         x = gain[rows] * information[:, None]
         energy = (e.s * e.ed)[rows]
         return (energy * x / (1 + x)).sum(-1), (energy / (1 + x)).sum(-1)
 
     def image(u: Array, rows: NDArray[np.intp]) -> Array:
-        q, left = learned(np.exp(u[:, 0]), rows)
+        q, left = split_energy(np.exp(u[:, 0]), rows)
         return np.log(information_at(b0[rows] + q, left, flips[rows]))[:, None]
 
     informative = np.flatnonzero(flips < 0.5)
@@ -332,7 +332,7 @@ def bayes_optimum(energies: Energies, gamma: ArrayLike, eps: ArrayLike = 0.0) ->
                 :, 0
             ]
         )
-    q, left = learned(F, np.arange(g.size))
+    q, left = split_energy(F, np.arange(g.size))
     T, rho = (b0 + q).reshape(shape), e.rho.reshape(shape)
     return Bayes(State(T, T, rho, left.reshape(shape)), q.reshape(shape))
 

@@ -96,7 +96,7 @@ def minimise_threshold(rho: Array, eps: Array) -> tuple[Array, Array]:
     density = 2 * w * np.exp(-(u**2) / 2) / np.sqrt(2 * np.pi)
     p = eps[:, None] + (1 - 2 * eps[:, None]) * expit(rho[:, None] * u)
 
-    def uphill(t: Array) -> Array:
+    def derivative(t: Array) -> Array:
         a = t[:, None] * u
         bell = np.exp(-(a**2) / 2) / np.sqrt(2 * np.pi)
         # E(Z-a)_+ where the label agrees with u, E(Z+a)_+ where it does not
@@ -104,9 +104,9 @@ def minimise_threshold(rho: Array, eps: Array) -> tuple[Array, Array]:
         return np.asarray(((1 - p) * differ - p * agree) @ (density * u))
 
     high = np.ones(rho.size)
-    while high.max() <= 1e6 and np.any(short := uphill(high) < 0):
+    while high.max() <= 1e6 and np.any(short := derivative(high) < 0):
         high[short] *= 2
-    t = find_roots(uphill, np.zeros(rho.size), high, tolerance=1e-15)
+    t = find_roots(derivative, np.zeros(rho.size), high, tolerance=1e-15)
     a = t[:, None] * u
     bell = a * np.exp(-(a**2) / 2) / np.sqrt(2 * np.pi)
     value = (p * ((1 + a**2) * ndtr(-a) - bell) + (1 - p) * ((1 + a**2) * ndtr(a) + bell)) @ density
@@ -243,7 +243,7 @@ def solve_ridge(
     shape = np.broadcast_shapes(energies.batch, *(np.shape(x) for x in (gamma, lam, c, eps, own)))
     energies = energies.broadcast(shape)
 
-    def flat(x: ArrayLike) -> Array:
+    def broadcast_flat(x: ArrayLike) -> Array:
         return np.broadcast_to(np.asarray(x, dtype=float), shape).reshape(-1)
 
     def atoms(x: Array) -> Array:
@@ -252,7 +252,13 @@ def solve_ridge(
     around = atoms(np.asarray(c, dtype=float)[..., None] if centre is None else centre)
     blur = atoms(np.zeros(1) if ev is None else ev)
     problem = RidgeSystem(
-        energies.flat(), flat(gamma), flat(lam), around, blur, flat(eps), flat(own)
+        energies.flat(),
+        broadcast_flat(gamma),
+        broadcast_flat(lam),
+        around,
+        blur,
+        broadcast_flat(eps),
+        broadcast_flat(own),
     )
     endless = runs_away(problem)
     found = FixedPoint(np.full((endless.size, 3), np.nan), np.where(endless, np.inf, 0.0))

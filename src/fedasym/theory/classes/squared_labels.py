@@ -117,14 +117,14 @@ class LabelModel:
         return self.B + self.r2 * self.spectrum.mean > STRANGE * self.link.most
 
     @cached_property
-    def explained(self) -> float:
+    def explained_variance(self) -> float:
         """zeta^2 rho^2, the part of a free output's variance explained by features; never all."""
         return float(min(self.B + self.r2 * self.spectrum.mean, 0.999 * self.link.most))
 
     @cached_property
     def rho(self) -> float:
         """The standard deviation of a client's logits."""
-        return float(self.link.signal(self.explained))
+        return float(self.link.signal(self.explained_variance))
 
     @cached_property
     def zeta(self) -> float:

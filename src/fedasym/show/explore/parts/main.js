@@ -6,28 +6,32 @@ const COARSE_POINTS = 12; // of a continuous spectrum
 const SHOWN_CLIENTS = [1, 2, 3, 4, 5, 6, 8, 10, 14, 20, 30, 50, 100, 200, 500, 1000];
 const FIRST = [0, 1, 2, 3, 10, 100]; // steps whose numbers are listed
 const SLICE = 12; // milliseconds
+const REST = 100; // milliseconds without a change before the fine figures are begun
 const $ = (id) => document.getElementById(id);
 
 let state = { ...START };
 let table = {};
 
-// Two works at most: the coarse one always ends, so that figures follow a moving slider; the fine one gives way to it.
-const work = { coarse: null, fine: null, again: false, timer: 0 };
+// Two works at most: the coarse one always ends, so that figures follow a moving slider; the fine one gives way to it, and
+// waits for the slider to rest.
+const work = { coarse: null, fine: null, again: false, timer: 0, rest: 0 };
 
 function schedule() {
   if (work.coarse) work.again = true;
   else work.coarse = figures(COARSE, COARSE_POINTS);
   work.fine = null;
+  work.rest = performance.now() + REST;
   if (!work.timer) work.timer = setTimeout(slice, 0);
   document.documentElement.dataset.busy = "true"; // for whoever waits for the last digit
 }
 
 function slice() {
-  const until = performance.now() + SLICE;
+  const until = performance.now() + SLICE, rested = performance.now() >= work.rest;
   try {
-    while ((work.coarse || work.fine) && performance.now() < until) advance(work.coarse ? "coarse" : "fine");
+    while ((work.coarse || (work.fine && rested)) && performance.now() < until) advance(work.coarse ? "coarse" : "fine");
   } finally { // whatever happens, the next slider move is answered
-    work.timer = work.coarse || work.fine ? setTimeout(slice, 0) : 0;
+    const pause = work.coarse ? 0 : work.rest - performance.now();
+    work.timer = work.coarse || work.fine ? setTimeout(slice, Math.max(0, pause)) : 0;
     document.documentElement.dataset.busy = String(Boolean(work.timer));
   }
 }
