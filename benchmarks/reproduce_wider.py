@@ -25,7 +25,8 @@ and gains alone, with the values that validation chose in the recorded run of th
     python benchmarks/reproduce_wider.py --recorded
 
 prints the recorded runs of docs/reproduction and docs/reproduction-wider: both protocols over seeds,
-and what the paper published, its accuracies of text counted as each protocol counts.
+and what the paper published, its accuracies of text counted as each protocol counts; with
+stackexchange-ready, say, those on ready features.
 """
 
 from __future__ import annotations
@@ -84,8 +85,9 @@ def experiment_of(
     told = held.model_dump(exclude_unset=True)
     told["settings"]["protocol"] = protocol
     grid = dict(FEW if small else told["grid"])
-    label = f"{name}-ready" if ready and protocol == "text" else f"{name}-{protocol}"
+    label = f"{name}-{protocol}"
     if ready:
+        label = f"{name}-ready" if protocol == "text" else f"{name}-ready-{protocol}"
         told["settings"] |= LENGTH | {"precision": "float32"}
         told |= {"about": READY, "trials": told["trials"] | {"splits": 0}}
         told |= {"gains": {"algorithms": []}}
