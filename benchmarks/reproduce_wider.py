@@ -20,7 +20,8 @@ trains on features that are there already, over seeds alone, without splits and 
 CIFAR-100's clients with 8 bits each, or what window_features.py makes on two cores. `--scale`
 multiplies them by a number, so that the paper's steps suit them; `--small` takes few values of
 each setting and three seeds, `--seeds` as many as it says. `--chosen` is the other way round: splits
-and gains alone, with the values that validation chose in the recorded run of that protocol.
+and gains alone, with the values that validation chose in the recorded run of that protocol. Tables
+go to NAME-ready and NAME-ready-code; those of cifar100-code were made so, too.
 
     python benchmarks/reproduce_wider.py --recorded
 
